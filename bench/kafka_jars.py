@@ -45,14 +45,22 @@ class Jar:
 
 
 def kafka_jars() -> list[Path]:
-    """The jars, fetched when they are not there yet.
+    """The jars of the broker, as `listed_jars` fetches them."""
+    return listed_jars(_LIST, "kafka")
+
+
+def listed_jars(listing: Path, name: str) -> list[Path]:
+    """The jars of a list in the form of `kafka_jars.txt`, fetched when they are not there yet.
+
+    Args:
+        name: of their directory in the cache.
 
     Raises:
         JarsUnreachableError: they are not here and cannot be fetched.
         RuntimeError: they are not what they should be.
     """
-    wanted = [Jar(*line.split()) for line in _LIST.read_text().splitlines() if line and line[0] != "#"]
-    directory = cache_directory() / "kafka"
+    wanted = [Jar(*line.split()) for line in listing.read_text().splitlines() if line and line[0] != "#"]
+    directory = cache_directory() / name
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process fetches, others wait for it
@@ -61,7 +69,7 @@ def kafka_jars() -> list[Path]:
             _fetch(missing, directory)
         wrong = [jar.name for jar in missing if not _is_right(directory / jar.name, jar)]
     if wrong:
-        raise RuntimeError(f"{directory}: not the jars of {_LIST.name}: {', '.join(wrong)}; remove them")
+        raise RuntimeError(f"{directory}: not the jars of {listing.name}: {', '.join(wrong)}; remove them")
     return [directory / jar.name for jar in wanted]
 
 
@@ -105,7 +113,7 @@ def _fetch(jars: Sequence[Jar], directory: Path) -> None:
         path.replace(directory / path.name)
     shutil.rmtree(work)
     if done.returncode:
-        raise JarsUnreachableError(f"the jars of Kafka cannot be fetched:\n{done.stdout[-4000:]}")
+        raise JarsUnreachableError(f"the jars for {directory.name} cannot be fetched:\n{done.stdout[-4000:]}")
 
 
 def java() -> str:

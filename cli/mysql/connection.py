@@ -33,6 +33,7 @@ from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreErr
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.runtime.memory_pool import MemoryPool
 from seqstore.store.sql import Session, parse
+from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
@@ -118,6 +119,7 @@ class Connection:
         self._prepared_count = 0
         self._user = ""
         self._session: Session | None = None
+        self._statement: object = None
 
     def serve(self) -> None:
         """Serves the connection until the client leaves or breaks the protocol."""
@@ -289,6 +291,7 @@ class Connection:
         if payload[0] == 0x01:
             return False
         run = self._COMMANDS.get(payload[0])
+        self._statement = None
         try:
             if run is None:
                 raise InvalidInputError(f"Unknown command 0x{payload[0]:02x}", kind="not_supported")
@@ -323,8 +326,8 @@ class Connection:
             try:
                 held.enter_context(_parses.reserved(parse_bytes(text)))
                 statements = parse(text)
-                if not statements:
-                    raise InvalidInputError("Query was empty", kind="syntax")
+                if not statements and not text.strip(" \t\r\n;"):
+                    raise InvalidInputError("Query was empty", kind="empty_query")
             except StoreError:
                 with self._audited("statement", text) as event:
                     event.is_parsed = False
@@ -332,8 +335,11 @@ class Connection:
             yield statements
 
     def _run_all(self, statements: list[Any], text: str, *, is_binary: bool) -> None:
+        if not statements:
+            self._ok(Result())  # a comment, such as one for servers of a later version
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
+            self._statement = statement
             with self._audited("statement", text) as event:
                 self._run_one(statement, event, more, is_binary=is_binary)
 
@@ -436,19 +442,38 @@ class Connection:
             )
         self._prepared_count += 1
         self._prepared[self._prepared_count] = prepared
-        count = len(prepared.places)
-        # Every execution sends its columns: they may depend on the values.
+        parameters = [pa.field("?", pa.string())] * len(prepared.places)
+        columns = self._columns_of(prepared)
         self._channel.write(
             b"\0"
             + self._prepared_count.to_bytes(4, "little")
-            + bytes(2)
-            + count.to_bytes(2, "little")
+            + len(columns).to_bytes(2, "little")
+            + len(parameters).to_bytes(2, "little")
             + bytes(3)
         )
-        if count:
-            for _ in range(count):
-                self._channel.write(column_definition(pa.field("?", pa.string())))
+        for fields in filter(None, (parameters, columns)):
+            for field in fields:
+                self._channel.write(column_definition(field))
             self._eof()
+
+    def _columns_of(self, prepared: Prepared) -> list[pa.Field]:
+        """Returns the columns of a prepared query, for clients that build their result from them.
+
+        Every execution sends its columns again, because their types may depend on the values. A statement
+        that only its execution can describe, or refuse, has none.
+        """
+        for literal in ("NULL", "1"):  # 1: where NULL is no value, as behind LIMIT
+            with contextlib.suppress(StoreError):
+                statements = parse(prepared.filled_with(literal))
+                if len(statements) != 1 or not isinstance(statements[0], Query):
+                    return []
+                query = statements[0]
+                with (
+                    self.session.query_context(trees=[query.tree]) as context,
+                    open_query(query, context) as reader,
+                ):
+                    return list(reader.schema)
+        return []
 
     def _execute(self, data: bytes) -> None:
         payload = Payload(data)
@@ -517,7 +542,7 @@ class Connection:
         )
 
     def _error(self, error: StoreError) -> None:
-        number, state = number_and_state(error)
+        number, state = number_and_state(error, self._statement)
         message = message_of(error)
         self._channel.write(
             b"\xff"

@@ -62,7 +62,13 @@ class Prepared:
         """
         if self.refused:
             raise InvalidInputError(f"{self.refused}; send less, or SET GLOBAL more", kind="packet_too_large")
-        literals = self._literals(payload) if self.places else []
+        return self._joined(self._literals(payload) if self.places else [])
+
+    def filled_with(self, literal: str) -> str:
+        """Returns the text with the same value at every place."""
+        return self._joined([literal] * len(self.places))
+
+    def _joined(self, literals: Sequence[str]) -> str:
         parts, end = [], 0
         for place, literal in zip(self.places, literals, strict=True):
             parts += [self.text[end:place], literal]

@@ -13,12 +13,14 @@ from seqstore.store.errors import (
     StoreError,
     UnavailableError,
 )
+from seqstore.store.sql.parse.statement_values import Describe, DropTable
 
 _BY_KIND: Final = {
     "syntax": (1064, "42000"),
+    "empty_query": (1065, "42000"),
     "unknown_database": (1049, "42000"),
     "no_database": (1046, "3D000"),
-    "unknown_table": (1051, "42S02"),  # what Doris sends; MySQL's 1146 would confuse Doris dialects
+    "unknown_table": (1146, "42S02"),
     "unknown_column": (1054, "42S22"),
     "unknown_function": (1305, "42000"),
     "unknown_variable": (1193, "HY000"),
@@ -53,8 +55,19 @@ _BY_CLASS: Final[tuple[tuple[type[StoreError], int, str], ...]] = (
 )
 
 
-def number_and_state(error: StoreError) -> tuple[int, str]:
-    """Returns the error number and the SQL state of an error."""
+# Of an unknown table in these statements: MySQL's number for DROP, and the one for DESC that SQLAlchemy's
+# dialects of Doris take as an answer. Spark's JDBC source and others take 1146 alone.
+_UNKNOWN_TABLE: Final = (1051, "42S02")
+
+
+def number_and_state(error: StoreError, statement: object = None) -> tuple[int, str]:
+    """Returns the error number and the SQL state of an error.
+
+    Args:
+        statement: the one that failed, None where none was run.
+    """
+    if error.kind == "unknown_table" and isinstance(statement, (Describe, DropTable)):
+        return _UNKNOWN_TABLE
     known = _BY_KIND.get(error.kind)
     if known is not None:
         return known

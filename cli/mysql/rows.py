@@ -33,6 +33,7 @@ _BINARY_FLAG: Final = 0x80
 _NUMBER_FLAG: Final = 0x8000
 _SOME_MOMENT: Final = datetime(2000, 1, 1)
 _STRING: Final = parse_type("STRING")
+_LARGEINT: Final = parse_type("LARGEINT").arrow
 _ONE_BYTE: Final = pa.array([bytes([n]) for n in range(251)], pa.binary())
 _NULL_MARK: Final = pa.scalar(b"\xfb", pa.binary())
 _EMPTY: Final = pa.scalar(b"", pa.binary())
@@ -79,6 +80,8 @@ def _described(kind: pa.DataType) -> tuple[int, int, int, int, int]:
     flags = _BINARY_FLAG | _NUMBER_FLAG
     if number is not None:
         return number[0], number[1], 31 if pa.types.is_floating(kind) else 0, flags, _BINARY_CHARSET
+    if kind == _LARGEINT:  # text, as from Doris: drivers have no decimal of 39 digits
+        return _TEXT_TYPE, 40 * 4, 0, 0, _UTF8_CHARSET
     if pa.types.is_decimal(kind):
         return _DECIMAL_TYPE, kind.precision + 2, kind.scale, flags, _BINARY_CHARSET
     if pa.types.is_date(kind):
@@ -187,15 +190,15 @@ def _binary(column: pa.Array) -> tuple[pa.Array, ...]:
         cells = np.ascontiguousarray(filled.fill_null(0).to_numpy(zero_copy_only=False).astype(number[2]))
         part = _fixed(cells.view(np.uint8).reshape(len(cells), -1))
     elif pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        part = _fixed(_calendar(column))
+        part = _calendar(column)
     else:
         prefix, values = _measured(_text(column))
         return (pc.if_else(column.is_null(), _EMPTY, prefix) if column.null_count else prefix), values
     return (pc.if_else(column.is_null(), _EMPTY, part) if column.null_count else part,)
 
 
-def _calendar(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Dates in 4 bytes, moments in 11, with that length in front."""
+def _calendar(column: pa.Array) -> pa.Array:
+    """Dates in 4 bytes, moments in 7, and in 11 those with a part of a second, with that length in front."""
     filled = column.fill_null(pa.scalar(_SOME_MOMENT, column.type)) if column.null_count else column
     is_date = pa.types.is_date(column.type)
     cells = np.zeros((len(column), 5 if is_date else 12), np.uint8)
@@ -208,8 +211,13 @@ def _calendar(column: pa.Array) -> npt.NDArray[np.uint8]:
         for place, part in ((5, pc.hour), (6, pc.minute), (7, pc.second)):
             cells[:, place] = part(filled).to_numpy()
         micros = filled.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy() % 1_000_000
+        whole = cells[:, :8].copy()  # of one row a contiguous array would be a view
+        whole[:, 0] = 7
+        if not micros.any():
+            return _fixed(whole)
         cells[:, 8:12] = micros.astype("<u4").view(np.uint8).reshape(-1, 4)
-    return cells
+        return pc.if_else(pa.array(micros == 0), _fixed(whole), _fixed(cells))
+    return _fixed(cells)
 
 
 def _fixed(cells: npt.NDArray[np.uint8]) -> pa.Array:

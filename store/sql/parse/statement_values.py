@@ -50,6 +50,7 @@ class UseDatabase:
 @dataclass(frozen=True)
 class ShowCreateDatabase:
     name: str
+    if_not_exists: bool = False
 
 
 @dataclass(frozen=True)

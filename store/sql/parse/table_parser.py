@@ -12,6 +12,14 @@ from seqstore.store.schema.declaration import leading_columns
 from seqstore.store.schema.partitioning import Partitioning
 from seqstore.store.schema.properties import CLUSTER_BY, WITHOUT_KEYS
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.mysql_clauses import (
+    ENGINES,
+    keyed,
+    takes_attribute,
+    takes_key,
+    takes_option,
+    type_text,
+)
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
 from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
@@ -100,20 +108,27 @@ def parse_create_table(stream: TokenStream) -> Any:
     table = parse_table_name(stream)
     if stream.word() != "(" or stream.word(2) in (",", ")"):
         return _parse_as(stream, table, if_not_exists)
-    declared = _parse_columns(stream)
+    primary_key: list[str] = []
+    declared = _parse_columns(stream, primary_key)
     options = _parse_options(stream)
+    if primary_key:
+        if options.key:
+            stream.refuse("PRIMARY KEY and UNIQUE KEY (columns) name one key: leave one of them out")
+        options.key = primary_key
+        declared = keyed(declared, primary_key)
     stream.need_end()
     schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
     bare = frozenset(column.name for column, nullable in declared if nullable is None)
     return CreateTable(table, schema, if_not_exists, bare)
 
 
-def _parse_columns(stream: TokenStream) -> list[tuple[Column, bool | None]]:
-    """Reads `(column, .. [,])`; Doris takes a comma behind the last column."""
+def _parse_columns(stream: TokenStream, primary_key: list[str]) -> list[tuple[Column, bool | None]]:
+    """Reads `(column, .. [,])`; Doris takes a comma behind the last column, MySQL the key among them."""
     stream.need("(")
-    found = [parse_declaration(stream)]
+    found = [parse_declaration(stream, primary_key)]
     while stream.take(",") and stream.word() != ")":
-        found.append(parse_declaration(stream))
+        if not takes_key(stream, primary_key):
+            found.append(parse_declaration(stream, primary_key))
     if not stream.take(")"):
         stream.fail("',' or ')' behind a column")
     return found
@@ -141,13 +156,19 @@ def with_nullability(column: Column, nullable: bool | None, *, not_null: bool) -
     return replace(column, nullable=nullable)
 
 
-def parse_declaration(stream: TokenStream) -> tuple[Column, bool | None]:
-    """Reads a column, and whether it may be NULL; None for neither NULL nor NOT NULL."""
-    column, nullable, _ = parse_column(stream, may_be_key=False)
+def parse_declaration(stream: TokenStream, primary_key: list[str]) -> tuple[Column, bool | None]:
+    """Reads a column of CREATE TABLE, and whether it may be NULL; None for neither NULL nor NOT NULL.
+
+    Args:
+        primary_key: receives the name of a column with PRIMARY KEY.
+    """
+    column, nullable, _ = parse_column(stream, may_be_key=False, primary_key=primary_key)
     return column, nullable
 
 
-def parse_column(stream: TokenStream, *, may_be_key: bool = True) -> tuple[Column, bool | None, bool]:
+def parse_column(
+    stream: TokenStream, *, may_be_key: bool = True, primary_key: list[str] | None = None
+) -> tuple[Column, bool | None, bool]:
     """Reads a column as `parse_declaration` does, and whether KEY makes it a key column."""
     if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
         stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
@@ -173,7 +194,9 @@ def parse_column(stream: TokenStream, *, may_be_key: bool = True) -> tuple[Colum
             auto_increment = _parse_start(stream)
         elif stream.take("COMMENT"):
             comment = stream.string("a comment")
-        else:
+        elif primary_key is not None and not primary_key and stream.take("PRIMARY", "KEY"):
+            primary_key.append(name)
+        elif not takes_attribute(stream):
             break
     _refuse_column_clause(stream)
     column = Column(
@@ -229,9 +252,9 @@ def _parse_column_type(stream: TokenStream) -> ColumnType:
     for opening, closing in (("(", ")"), ("<", ">")):
         if stream.word() == opening:
             _skip_nested(stream, opening, closing)
-    text = stream.text[start : stream.tokens[stream.at - 1].end + 1]
+    text = " ".join(stream.text[start : stream.tokens[stream.at - 1].end + 1].split())
     try:
-        return parse_type(" ".join(text.split()))
+        return parse_type(type_text(stream, text))
     except InvalidInputError as error:
         stream.at = at
         stream.refuse(error.message, error.kind)
@@ -277,13 +300,14 @@ def _parse_options(stream: TokenStream) -> TableOptions:
     while not stream.is_done and stream.word() not in ("AS", *QUERY_STARTS):
         if stream.take("ENGINE"):
             stream.take("=")
-            if not stream.take("OLAP"):
-                stream.fail("OLAP, the only engine")
+            if not stream.take_one_of("OLAP", *ENGINES):
+                stream.fail("OLAP, the only engine, or InnoDB, which means the same here")
         elif stream.take("UNIQUE", "KEY"):
             options.key = stream.names("a key column")
         elif stream.take("DUPLICATE", "KEY"):
             options.duplicate_key = stream.names("a key column")
         elif stream.take("COMMENT"):
+            stream.take("=")
             options.comment = stream.string("a comment")
         elif options.partitioning is None and (partitioning := parse_partition_by(stream)) is not None:
             options.partitioning = partitioning
@@ -293,7 +317,7 @@ def _parse_options(stream: TokenStream) -> TableOptions:
             _parse_distribution(stream, options)
         elif stream.take("PROPERTIES"):
             options.properties = stream.properties()
-        else:
+        elif not takes_option(stream):
             _refuse_option(stream)
     return options
 

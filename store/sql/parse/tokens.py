@@ -9,6 +9,7 @@ from typing import Final, NoReturn, TypeVar
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.dialect import SqlDialect
+from seqstore.store.sql.parse.executable_comments import uncommented
 from seqstore.store.sql.parse.sqlglot_adapter import (
     ParseError,
     SqlglotError,
@@ -30,6 +31,14 @@ _NAME_WORD: Final = re.compile(r"[^\W\d][\w$-]*|\d+[^\W\d][\w$-]*")
 _QUOTED: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|#[^\n]*|/\*.*?\*/|(?P<open>/\*|['\"`])|[^'\"`\-#/]+|.",
     re.DOTALL,
+)
+_MODIFIERS: Final = (
+    "SQL_NO_CACHE",
+    "SQL_CACHE",
+    "SQL_SMALL_RESULT",
+    "SQL_BIG_RESULT",
+    "SQL_BUFFER_RESULT",
+    "HIGH_PRIORITY",
 )
 _TOKENIZER: Final = SqlDialect()
 
@@ -57,17 +66,26 @@ def split_statements(text: str) -> list[TokenStream]:
     Raises:
         InvalidInputError: a string, quoted name or comment is not closed.
     """
+    text = uncommented(text)
     streams: list[TokenStream] = []
     start = 0
     tokens = _tokenize(text)
     for i, token in enumerate(tokens):
         if token.token_type is TokenType.SEMICOLON:
             if i > start:
-                streams.append(TokenStream(text, tokens[start:i], token.start))
+                streams.append(_stream(text, tokens[start:i], token.start))
             start = i + 1
     if start < len(tokens):
-        streams.append(TokenStream(text, tokens[start:], len(text)))
+        streams.append(_stream(text, tokens[start:], len(text)))
     return streams
+
+
+def _stream(text: str, tokens: list[Token], end: int) -> TokenStream:
+    """Returns the stream of one statement, without the modifiers of a SELECT that concern MySQL's caches."""
+    while tokens[0].text.upper() == "SELECT" and len(tokens) > 2 and tokens[1].text.upper() in _MODIFIERS:
+        text = text[: tokens[1].start] + " " * len(tokens[1].text) + text[tokens[1].end + 1 :]
+        tokens = [tokens[0], *tokens[2:]]
+    return TokenStream(text, tokens, end)
 
 
 def is_complete(text: str) -> bool:

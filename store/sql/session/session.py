@@ -47,7 +47,7 @@ _utc_now: Final = partial(datetime.now, UTC)
 # First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
-                          "KILL")  # fmt: skip
+                          "KILL", "LOCK", "UNLOCK")  # fmt: skip
 _CHANGES: Final = (
     "CREATE",
     "DROP",

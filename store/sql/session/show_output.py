@@ -18,6 +18,7 @@ from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.translate.relations import shown_name
 from seqstore.store.types.column_types import type_from_arrow
 
+_MYSQL_TYPES = {"BOOLEAN": "tinyint(1)", "LARGEINT": "decimal(39,0)", "STRING": "longtext"}
 _DESC_HEADINGS = ("Field", "Type", "Null", "Key", "Default", "Extra")
 
 
@@ -95,6 +96,41 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     return "\n".join(parts) + ";"
 
 
+def mysql_table_text(name: str, schema: TableSchema) -> str:
+    """Formats a table as SHOW CREATE TABLE of MySQL does, for clients that parse that text.
+
+    A type that MySQL does not have is shown as the one that holds its values there.
+    """
+    lines = [f"  {_mysql_column(column)}" for column in schema.columns]
+    key = [quoted(column) for column in schema.key if schema.find(column) is not None]
+    if key:
+        lines.append(f"  PRIMARY KEY ({','.join(key)})")
+    comment = f" COMMENT={_mysql_literal(schema.comment)}" if schema.comment else ""
+    options = f") ENGINE=OLAP DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_bin{comment}"
+    return f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + f"\n{options}"
+
+
+def _mysql_column(column: Column) -> str:
+    kind = "json" if column.type.is_nested else _MYSQL_TYPES.get(column.type.name, column.type.sql.lower())
+    words = [quoted(column.name), kind, "NULL" if column.nullable else "NOT NULL"]
+    if column.auto_increment is not None:
+        words.append("AUTO_INCREMENT")
+    default = column.default
+    if default is not None:
+        is_constant = default.kind == "constant"
+        words += ["DEFAULT", _mysql_literal(default.text or "") if is_constant else default.sql]
+    if column.on_update_current_timestamp and default is not None:
+        words += ["ON UPDATE", default.sql]
+    if column.comment:
+        words += ["COMMENT", _mysql_literal(column.comment)]
+    return " ".join(words)
+
+
+def _mysql_literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
 def create_view_text(view: View) -> str:
     """Formats the CREATE VIEW statement that makes a view."""
     parts = [f"CREATE VIEW {quoted(view.name)}"]
@@ -106,7 +142,7 @@ def create_view_text(view: View) -> str:
         parts.append(f"({', '.join(map(operator.add, names, comments))})")
     if view.comment:
         parts.append(f"COMMENT {literal(view.comment)}")
-    return " ".join([*parts, f"AS {view.query};"])
+    return " ".join([*parts, f"AS {view.query}"])  # mysqldump writes it into a comment: no semicolon
 
 
 def create_view_result(view: View) -> Result:

@@ -39,6 +39,8 @@ _CHARSET: Final = "utf8mb4"
 _COLLATION: Final = "utf8mb4_0900_bin"
 _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19, "LARGEINT": 39}
 
+_NO_SIZES: Final = (None,) * 12  # of partitions: a segment may hold rows of several
+
 Row = Sequence[Any]
 
 
@@ -149,7 +151,7 @@ def _views(session: SessionView) -> Iterable[Row]:
 
 def _schemata(session: SessionView) -> Iterable[Row]:
     for database in [DATABASE, *session.visible_databases()]:
-        yield _CATALOG, database, _CHARSET, _COLLATION, None
+        yield _CATALOG, database, _CHARSET, _COLLATION, None, "NO"
 
 
 def _tables(session: SessionView) -> Iterable[Row]:
@@ -230,7 +232,7 @@ def _statistics(session: SessionView) -> Iterable[Row]:
         for place, column in enumerate(schema.unique_key, 1):
             nullable = "YES" if schema.column(column).nullable else ""
             yield (_CATALOG, database, name, 0, database, "PRIMARY", place, column, "A", None, None, None,
-                   nullable, "BTREE", "", "")  # fmt: skip
+                   nullable, "BTREE", "", "", "YES", None)  # fmt: skip
 
 
 def _key_columns(session: SessionView) -> Iterable[Row]:
@@ -243,7 +245,14 @@ def _key_columns(session: SessionView) -> Iterable[Row]:
 def _constraints(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
         if not table.schema.is_duplicate:
-            yield _CATALOG, database, "PRIMARY", database, name, "UNIQUE"
+            yield _CATALOG, database, "PRIMARY", database, name, "PRIMARY KEY", "YES"
+        for constraint in table.schema.constraints:
+            yield _CATALOG, database, constraint.name, database, name, "CHECK", "YES"
+
+
+def _checks(session: SessionView) -> Iterable[Row]:
+    for database, _name, table in _tables_of(session):
+        yield from ((_CATALOG, database, item.name, item.sql) for item in table.schema.constraints)
 
 
 def _variables(session: SessionView, *, is_global: bool = False) -> Iterable[Row]:
@@ -310,27 +319,33 @@ def _partitions(session: SessionView) -> Iterable[Row]:
         with table.snapshot() as snapshot:
             partitioning = snapshot.schema.partitioning
             if partitioning is None:
-                yield (_CATALOG, database, name, name, None, 1, "", "", "", snapshot.count(), None)
+                yield (_CATALOG, database, name, name, None, 1, None, "", None, "", None, "",
+                       snapshot.count(), *_NO_SIZES)  # fmt: skip
                 continue
             found = partition_counts(snapshot)
         expression = partitioning.sql.partition(" BY ")[2].partition(" ")[2].strip("()")
         for place, (partition, count) in enumerate(found, 1):
             bounds = partition.sql.partition(" VALUES ")[2]
-            yield (_CATALOG, database, name, partition.name, None, place, partitioning.method, expression,
-                   bounds, count, None)  # fmt: skip
+            yield (_CATALOG, database, name, partition.name, None, place, None, partitioning.method, None,
+                   expression, None, bounds, count, *_NO_SIZES)  # fmt: skip
 
 
 GROUP_COLUMNS: Final = ("Id", "Name", "memory_limit", "max_concurrency", "max_queue_size", "queue_timeout",
                         "running_query_num", "waiting_query_num")  # fmt: skip
 _PARTITION_COLUMNS: Final = (
     "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PARTITION_NAME, SUBPARTITION_NAME,"
-    " PARTITION_ORDINAL_POSITION int, PARTITION_METHOD, PARTITION_EXPRESSION, PARTITION_DESCRIPTION,"
-    " TABLE_ROWS bigint, DATA_LENGTH bigint"
+    " PARTITION_ORDINAL_POSITION int, SUBPARTITION_ORDINAL_POSITION int, PARTITION_METHOD,"
+    " SUBPARTITION_METHOD, PARTITION_EXPRESSION, SUBPARTITION_EXPRESSION, PARTITION_DESCRIPTION,"
+    " TABLE_ROWS bigint, AVG_ROW_LENGTH bigint, DATA_LENGTH bigint, MAX_DATA_LENGTH bigint,"
+    " INDEX_LENGTH bigint, DATA_FREE bigint, CREATE_TIME datetime, UPDATE_TIME datetime, CHECK_TIME datetime,"
+    " CHECKSUM bigint, PARTITION_COMMENT, NODEGROUP, TABLESPACE_NAME"
 )
+_CONTEXT_COLUMNS: Final = "CHARACTER_SET_CLIENT, COLLATION_CONNECTION, DATABASE_COLLATION"
 _VARIABLE_COLUMNS: Final = "VARIABLE_NAME, VARIABLE_VALUE, DEFAULT_VALUE, CHANGED boolean"
 _TABLES: Final[dict[str, _SystemTable]] = {
     "schemata": _SystemTable(
-        "CATALOG_NAME, SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME, SQL_PATH",
+        "CATALOG_NAME, SCHEMA_NAME, DEFAULT_CHARACTER_SET_NAME, DEFAULT_COLLATION_NAME, SQL_PATH,"
+        " DEFAULT_ENCRYPTION",
         _schemata,
     ),
     "tables": _SystemTable(
@@ -352,7 +367,7 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     "statistics": _SystemTable(
         "TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, NON_UNIQUE bigint, INDEX_SCHEMA, INDEX_NAME,"
         " SEQ_IN_INDEX bigint, COLUMN_NAME, COLLATION, CARDINALITY bigint, SUB_PART bigint, PACKED, NULLABLE,"
-        " INDEX_TYPE, COMMENT, INDEX_COMMENT",
+        " INDEX_TYPE, COMMENT, INDEX_COMMENT, IS_VISIBLE, EXPRESSION",
         _statistics,
     ),
     "key_column_usage": _SystemTable(
@@ -362,11 +377,13 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         _key_columns,
     ),
     "table_constraints": _SystemTable(
-        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_TYPE",
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, TABLE_SCHEMA, TABLE_NAME, CONSTRAINT_TYPE,"
+        " ENFORCED",
         _constraints,
     ),
     "referential_constraints": _SystemTable(
-        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA,"
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, UNIQUE_CONSTRAINT_CATALOG,"
+        " UNIQUE_CONSTRAINT_SCHEMA,"
         " UNIQUE_CONSTRAINT_NAME, MATCH_OPTION, UPDATE_RULE, DELETE_RULE, TABLE_NAME, REFERENCED_TABLE_NAME"
     ),
     "views": _SystemTable(
@@ -376,8 +393,14 @@ _TABLES: Final[dict[str, _SystemTable]] = {
     ),
     "partitions": _SystemTable(_PARTITION_COLUMNS, _partitions),
     "routines": _SystemTable(
-        "SPECIFIC_NAME, ROUTINE_CATALOG, ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DTD_IDENTIFIER,"
-        " ROUTINE_BODY, ROUTINE_DEFINITION"
+        "SPECIFIC_NAME, ROUTINE_CATALOG, ROUTINE_SCHEMA, ROUTINE_NAME, ROUTINE_TYPE, DATA_TYPE,"
+        " CHARACTER_MAXIMUM_LENGTH bigint, CHARACTER_OCTET_LENGTH bigint, NUMERIC_PRECISION bigint,"
+        " NUMERIC_SCALE bigint, DATETIME_PRECISION bigint, CHARACTER_SET_NAME, COLLATION_NAME,"
+        " DTD_IDENTIFIER,"
+        " ROUTINE_BODY, ROUTINE_DEFINITION, EXTERNAL_NAME, EXTERNAL_LANGUAGE, PARAMETER_STYLE,"
+        " IS_DETERMINISTIC, SQL_DATA_ACCESS, SQL_PATH, SECURITY_TYPE, CREATED datetime, LAST_ALTERED"
+        " datetime,"
+        f" SQL_MODE, ROUTINE_COMMENT, DEFINER, {_CONTEXT_COLUMNS}"
     ),
     "parameters": _SystemTable(
         "SPECIFIC_CATALOG, SPECIFIC_SCHEMA, SPECIFIC_NAME, ORDINAL_POSITION bigint, PARAMETER_MODE,"
@@ -386,10 +409,30 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         " COLLATION_NAME, DTD_IDENTIFIER, ROUTINE_TYPE"
     ),
     "triggers": _SystemTable(
-        "TRIGGER_CATALOG, TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_SCHEMA,"
-        " EVENT_OBJECT_TABLE"
+        "TRIGGER_CATALOG, TRIGGER_SCHEMA, TRIGGER_NAME, EVENT_MANIPULATION, EVENT_OBJECT_CATALOG,"
+        " EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE, ACTION_ORDER bigint, ACTION_CONDITION, ACTION_STATEMENT,"
+        " ACTION_ORIENTATION, ACTION_TIMING, ACTION_REFERENCE_OLD_TABLE, ACTION_REFERENCE_NEW_TABLE,"
+        " ACTION_REFERENCE_OLD_ROW, ACTION_REFERENCE_NEW_ROW, CREATED datetime, SQL_MODE, DEFINER,"
+        f" {_CONTEXT_COLUMNS}"
     ),
-    "events": _SystemTable("EVENT_CATALOG, EVENT_SCHEMA, EVENT_NAME"),
+    "events": _SystemTable(
+        "EVENT_CATALOG, EVENT_SCHEMA, EVENT_NAME, DEFINER, TIME_ZONE, EVENT_BODY, EVENT_DEFINITION,"
+        " EVENT_TYPE,"
+        " EXECUTE_AT datetime, INTERVAL_VALUE, INTERVAL_FIELD, SQL_MODE, STARTS datetime, ENDS datetime,"
+        " STATUS,"
+        " ON_COMPLETION, CREATED datetime, LAST_ALTERED datetime, LAST_EXECUTED datetime, EVENT_COMMENT,"
+        f" ORIGINATOR bigint, {_CONTEXT_COLUMNS}"
+    ),
+    "files": _SystemTable(
+        "FILE_ID bigint, FILE_NAME, FILE_TYPE, TABLESPACE_NAME, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME,"
+        " LOGFILE_GROUP_NAME, LOGFILE_GROUP_NUMBER bigint, ENGINE, FULLTEXT_KEYS, DELETED_ROWS bigint,"
+        " UPDATE_COUNT bigint, FREE_EXTENTS bigint, TOTAL_EXTENTS bigint, EXTENT_SIZE bigint,"
+        " INITIAL_SIZE bigint, MAXIMUM_SIZE bigint, AUTOEXTEND_SIZE bigint, CREATION_TIME datetime,"
+        " LAST_UPDATE_TIME datetime, LAST_ACCESS_TIME datetime, RECOVER_TIME bigint,"
+        " TRANSACTION_COUNTER bigint, VERSION bigint, ROW_FORMAT, TABLE_ROWS bigint, AVG_ROW_LENGTH bigint,"
+        " DATA_LENGTH bigint, MAX_DATA_LENGTH bigint, INDEX_LENGTH bigint, DATA_FREE bigint,"
+        " CREATE_TIME datetime, UPDATE_TIME datetime, CHECK_TIME datetime, CHECKSUM bigint, STATUS, EXTRA"
+    ),
     "session_variables": _SystemTable(_VARIABLE_COLUMNS, _variables),
     "global_variables": _SystemTable(_VARIABLE_COLUMNS, partial(_variables, is_global=True)),
     "processlist": _SystemTable(
@@ -422,7 +465,14 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         lambda _session: [(_CHARSET, _COLLATION, "UTF-8 Unicode", 4)],
     ),
     "collations": _SystemTable(
-        "COLLATION_NAME, CHARACTER_SET_NAME, ID bigint, IS_DEFAULT, IS_COMPILED, SORTLEN bigint",
-        lambda _session: [(_COLLATION, _CHARSET, 309, "Yes", "Yes", 1)],
+        "COLLATION_NAME, CHARACTER_SET_NAME, ID bigint, IS_DEFAULT, IS_COMPILED, SORTLEN bigint,"
+        " PAD_ATTRIBUTE",
+        lambda _session: [(_COLLATION, _CHARSET, 309, "Yes", "Yes", 1, "NO PAD")],
+    ),
+    "collation_character_set_applicability": _SystemTable(
+        "COLLATION_NAME, CHARACTER_SET_NAME", lambda _session: [(_COLLATION, _CHARSET)]
+    ),
+    "check_constraints": _SystemTable(
+        "CONSTRAINT_CATALOG, CONSTRAINT_SCHEMA, CONSTRAINT_NAME, CHECK_CLAUSE", _checks
     ),
 }

@@ -5,6 +5,7 @@ Unknown names are accepted and remembered: drivers set dozens, and fail where on
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,11 +45,15 @@ READS_OWN_WRITES: Final = "transaction_reads_own_writes"  # false: as in Doris (
 _OLD_NAMES: Final = {"tx_isolation": TRANSACTION_ISOLATION, "tx_read_only": TRANSACTION_READ_ONLY}
 _REPEATABLE_READ: Final = "REPEATABLE-READ"
 # Levels of SET TRANSACTION ISOLATION LEVEL; None is the level of each table, and at least the promised one.
+# Spark's JDBC writer and most connection pools set the weaker two.
 _LEVELS: Final[dict[str, str | None]] = {
+    "READ-UNCOMMITTED": None,
+    "READ-COMMITTED": None,
     _REPEATABLE_READ: None,
     "WRITE-SERIALIZABLE": "WriteSerializable",
     "SERIALIZABLE": "Serializable",
 }
+SHOW_CREATE_STYLE: Final = "show_create_table_style"  # doris, or mysql for clients that parse the text
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
 EXEC_MEM_LIMIT: Final = "exec_mem_limit"
@@ -71,6 +76,7 @@ _DEFAULTS: Final = {
     **_BOOLEANS,
     INSERT_FILTER_RATIO: "1.0",
     NEW_KEY_BEHAVIOR: "APPEND",
+    SHOW_CREATE_STYLE: "doris",
     TIME_ZONE: SYSTEM_ZONE,
     CONFLICT_RETRIES: "0",
     UPDATE_LOCK_SECONDS: "-1",
@@ -82,20 +88,39 @@ _DEFAULTS: Final = {
     WORKLOAD_GROUP: "",
     **{f"character_set_{of}": "utf8mb4" for of in ("client", "connection", "database", "results", "server")},
     **{f"collation_{of}": "utf8mb4_0900_bin" for of in ("connection", "database", "server")},
-    **dict.fromkeys(("init_connect", "license", "sql_mode"), ""),
-    **dict.fromkeys(("lower_case_table_names", "query_cache_size"), "0"),
-    **dict.fromkeys(("performance_schema", "query_cache_type"), "OFF"),
+    **{f"character_set_{of}": "utf8mb4" for of in ("filesystem", "system")},
+    # No file is a socket here: a client that asks for one goes on over TCP.
+    **dict.fromkeys(("init_connect", "license", "socket", "sql_mode"), ""),
+    **dict.fromkeys(
+        (
+            "information_schema_stats_expiry",
+            "lower_case_table_names",
+            "max_execution_time",
+            "query_cache_size",
+        ),
+        "0",
+    ),
+    **dict.fromkeys(("gtid_mode", "performance_schema", "query_cache_type"), "OFF"),
+    **dict.fromkeys(("read_only", "super_read_only"), "0"),
+    **dict.fromkeys(("foreign_key_checks", "sql_notes", "sql_quote_show_create", "unique_checks"), "1"),
     **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), "false"),
     TRANSACTION_ISOLATION: _REPEATABLE_READ,
     "auto_increment_increment": "1",
+    "auto_increment_offset": "1",
+    "default_storage_engine": "OLAP",
+    "hostname": platform.node(),
     "interactive_timeout": "3600",
     MAX_ALLOWED_PACKET: str(64 << 20),
     "net_buffer_length": "16384",
+    "net_read_timeout": "600",
     "net_write_timeout": "600",
+    "protocol_version": "10",
     "sql_select_limit": "9223372036854775807",
     "system_time_zone": "UTC",
     "version": SERVER_VERSION,
     "version_comment": "seqstore",
+    "version_compile_machine": platform.machine(),
+    "version_compile_os": platform.system(),
     "wait_timeout": "28800",
 }
 # Variables that would change answers or limits in Doris, with the way to the same end.
@@ -238,7 +263,7 @@ def isolation_of(level: str) -> str | None:
 def _checked_level(value: str) -> str:
     level = "-".join(re.split(r"[\s_-]+", value.strip().upper())).replace("WRITESERIAL", "WRITE-SERIAL")
     if level not in _LEVELS:
-        expected = "SERIALIZABLE, WRITE SERIALIZABLE or REPEATABLE READ: a transaction reads one snapshot"
+        expected = "SERIALIZABLE, WRITE SERIALIZABLE, REPEATABLE READ, READ COMMITTED or READ UNCOMMITTED"
         raise _refused(TRANSACTION_ISOLATION, value, expected)
     return level
 
@@ -287,6 +312,12 @@ def _checked_zone(value: str) -> str:
     return SYSTEM_ZONE if value.strip().upper() == SYSTEM_ZONE else check_zone(value)
 
 
+def _checked_style(value: str) -> str:
+    if value.lower() not in ("doris", "mysql"):
+        raise _refused(SHOW_CREATE_STYLE, value, "doris or mysql")
+    return value.lower()
+
+
 def _is_whole(value: str) -> bool:
     return value.removeprefix("-").isdigit()
 
@@ -310,5 +341,6 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
 _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     NEW_KEY_BEHAVIOR: parse_new_key_behavior,
     TIME_ZONE: _checked_zone,
+    SHOW_CREATE_STYLE: _checked_style,
     TRANSACTION_ISOLATION: _checked_level,
 }

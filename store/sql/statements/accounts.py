@@ -347,7 +347,13 @@ def _show_roles(_statement: ShowRoles, session: Session) -> Result:
 def _parse_show(stream: TokenStream) -> ShowGrants:
     if stream.tokens[1].text.upper() == "ALL":
         return ShowGrants(None, is_all=True)
-    return ShowGrants(_parse_user(stream) if stream.take("FOR") else None)
+    if not stream.take("FOR"):
+        return ShowGrants(None)
+    if stream.take("CURRENT_USER"):
+        if stream.take("("):
+            stream.need(")")
+        return ShowGrants(None)
+    return ShowGrants(_parse_user(stream))
 
 
 def _show(statement: ShowGrants, session: Session) -> Result:

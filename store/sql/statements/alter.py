@@ -254,8 +254,32 @@ def _run(statement: AlterTable, session: Session) -> None:
     session.store.schema_changes.alter(session.table(statement.table), changes)
 
 
+@dataclass(frozen=True)
+class SwitchKeys:
+    """ALTER TABLE t {DISABLE | ENABLE} KEYS, of a file by mysqldump: no table has keys that could wait."""
+
+    table: TableName
+
+
+def _parse_switch_keys(stream: TokenStream) -> SwitchKeys:
+    table = parse_table_name(stream)
+    stream.take_one_of("DISABLE", "ENABLE")
+    stream.need("KEYS")
+    return SwitchKeys(table)
+
+
+def _run_switch_keys(statement: SwitchKeys, session: Session) -> None:
+    session.table(statement.table)
+
+
 KINDS: Final = (
     StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
+    StatementKind(
+        ("ALTER TABLE * DISABLE KEYS", "ALTER TABLE * ENABLE KEYS"),
+        SwitchKeys,
+        _parse_switch_keys,
+        _run_switch_keys,
+    ),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
     StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),

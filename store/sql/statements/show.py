@@ -76,7 +76,7 @@ class ShowIndex:
 
 def _index(statement: ShowIndex, session: Session) -> Result:
     schema = session.schema(statement.table)
-    name = session.full_name(statement.table)
+    name = statement.table.name
     headings = ("Table", "Non_unique", "Key_name", "Seq_in_index", "Column_name", "Collation", "Cardinality",
                 "Sub_part", "Packed", "Null", "Index_type", "Comment", "Properties")  # fmt: skip
     rows = [

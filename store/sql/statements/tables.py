@@ -31,6 +31,7 @@ from seqstore.store.sql.session.show_output import (
     describe,
     describe_all,
     matching,
+    mysql_table_text,
     parse_database,
     parse_like,
     quoted,
@@ -79,9 +80,9 @@ def _show_databases(statement: st.ShowDatabases, session: Session) -> Result:
 
 def _show_create_database(statement: st.ShowCreateDatabase, session: Session) -> Result:
     _require_database(statement.name, session)
-    return text_rows(
-        ["Database", "Create Database"], [(statement.name, f"CREATE DATABASE {quoted(statement.name)}")]
-    )
+    clause = "/*!32312 IF NOT EXISTS*/ " if statement.if_not_exists else ""
+    text = f"CREATE DATABASE {clause}{quoted(statement.name)}"
+    return text_rows(["Database", "Create Database"], [(statement.name, text)])
 
 
 def _create(statement: st.CreateTable, session: Session) -> None:
@@ -144,7 +145,9 @@ def _show_create(statement: st.ShowCreateTable, session: Session) -> Result:
     if view is not None:
         return create_view_result(view)
     schema = session.table(statement.table).schema
-    return text_rows(["Table", "Create Table"], [(name, create_table_text(name, schema))])
+    is_mysql = session.variables.get(names.SHOW_CREATE_STYLE) == "mysql"
+    text = mysql_table_text(name, schema) if is_mysql else create_table_text(name, schema)
+    return text_rows(["Table", "Create Table"], [(name, text)])
 
 
 _KEY_TEXT: Final = parse_type("VARCHAR(65533)")
@@ -227,7 +230,9 @@ KINDS: Final = (
     StatementKind(
         ("SHOW CREATE DATABASE", "SHOW CREATE SCHEMA"),
         st.ShowCreateDatabase,
-        lambda stream: st.ShowCreateDatabase(stream.name("a database name")),
+        lambda stream: st.ShowCreateDatabase(
+            if_not_exists=stream.take("IF", "NOT", "EXISTS"), name=stream.name("a database name")
+        ),
         _show_create_database,
     ),
     StatementKind(

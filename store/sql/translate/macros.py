@@ -443,12 +443,13 @@ def _calls_on_aggregates(tree: exp.Expr) -> set[int]:
     """Returns, by `id`, the calls on an aggregate or window function of the same SELECT."""
     found: set[int] = set()
     for node in tree.find_all(exp.AggFunc, exp.Window, exp.Anonymous):
-        above = node.parent if _is_aggregate(node) else None
+        above = node.parent if is_aggregate(node) else None
         while above is not None and not isinstance(above, exp.Select) and id(above) not in found:
             found.add(id(above))  # other nodes too: the walk from another aggregate ends at one
             above = above.parent
     return found
 
 
-def _is_aggregate(node: exp.Expr) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
+    """Returns whether a translated call, AggFunc or Window is an aggregate."""
     return not isinstance(node, exp.Anonymous) or str(node.this) in _AGGREGATES

@@ -33,6 +33,8 @@ def result_columns(tree: exp.Query, relations: Sequence[Relation], schema: pa.Sc
 def _column(field: pa.Field, declared: _Declared | None) -> Column:
     if declared is not None and declared[1].arrow == field.type:
         return Column(field.name, declared[1], nullable=declared[2])
+    if pa.types.is_null(field.type):  # a bare NULL is TINYINT, as in Doris
+        return Column(field.name, parse_type("TINYINT"), nullable=True)
     return Column(field.name, type_from_arrow(field.type), nullable=True)
 
 

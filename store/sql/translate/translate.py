@@ -20,7 +20,7 @@ from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.conversions import as_date, as_integer, as_moment, as_text
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
-from seqstore.store.sql.translate.macros import check_depth, settle
+from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
@@ -80,6 +80,7 @@ def translate(
             note_as(new, node)
             if node is not tree:
                 node.replace(new)
+    _move_having(tree)  # aggregates have their names of DuckDB by now
     settle(tree)
     check_depth(tree)
     return kinds
@@ -272,6 +273,20 @@ def _cast(node: exp.Expr) -> exp.Expr:
     return exp.TryCast(this=node.this, to=to)
 
 
+def _collate(node: exp.Expr) -> exp.Expr:
+    """Translates MySQL's collations: `.._ci` compares without case, and `.._ai_ci` without accents too."""
+    name = node.expression.name.lower()
+    if name == "binary" or name.endswith(("_bin", "_cs")):
+        return exp.paren(node.this)
+    if not name.endswith("_ci"):
+        raise InvalidInputError(
+            f"Unknown collation: '{name}'; expected a name that ends in _bin, _cs or _ci",
+            kind="unknown_collation",
+        )
+    node.set("expression", exp.var("NOCASE.NOACCENT" if name.endswith("_ai_ci") else "NOCASE"))
+    return node
+
+
 def _bracket(node: exp.Expr) -> exp.Expr:
     return call("d_element_at", node.this, *node.expressions) if len(node.expressions) == 1 else node
 
@@ -343,7 +358,12 @@ def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
     given = Counter(item.alias.lower() for item in tree.find_all(exp.Alias))
     columns = columns | {name for name, count in given.items() if count > 1}
     for select in tree.find_all(exp.Select):
-        known = {item.alias.lower(): item.this for item in select.expressions if isinstance(item, exp.Alias)}
+        # The tables of a subquery are placed once: DuckDB resolves the alias of one.
+        known = {
+            item.alias.lower(): item.this
+            for item in select.expressions
+            if isinstance(item, exp.Alias) and item.find(exp.Query) is None
+        }
         if not known:
             continue
         kept = _expand_group(select, known, columns)
@@ -353,6 +373,27 @@ def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
                 name = column.name.lower()
                 if not column.table and name in known and name not in kept and _is_part(column, select):
                     column.replace(exp.paren(known[name].copy()))
+
+
+def _move_having(tree: exp.Query) -> None:
+    """Moves HAVING to WHERE where a SELECT has no groups, as drivers send it for conditions on aliases."""
+    for select in tree.find_all(exp.Select):
+        having = select.args.get("having")
+        if having is None or select.args.get("group") is not None or _is_aggregated(select):
+            continue
+        select.set("having", None)
+        if having.find(exp.Window) is None:
+            select.where(having.this, copy=False)
+        else:
+            select.set("qualify", exp.Qualify(this=having.this))
+
+
+def _is_aggregated(select: exp.Select) -> bool:
+    """Returns whether a SELECT has an aggregate of its own, other than over a window."""
+    found = (node for node in select.find_all(exp.AggFunc, exp.Anonymous) if is_aggregate(node))
+    return any(
+        node.find_ancestor(exp.Select) is select and not isinstance(node.parent, exp.Window) for node in found
+    )
 
 
 def _expand_group(select: exp.Select, known: dict[str, exp.Expr], columns: Set[str]) -> set[str]:
@@ -392,6 +433,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Case: implicit.case,
     exp.Cast: _cast,
     exp.Chr: _characters,
+    exp.Collate: _collate,
     exp.Coalesce: implicit.coalesced,
     exp.Concat: implicit.concatenated,
     exp.Extract: _extract,

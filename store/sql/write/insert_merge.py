@@ -86,7 +86,8 @@ def _assignments(statement: Insert, schema: TableSchema, alias: str) -> dict[str
         if canonical in found:
             raise InvalidInputError(f"column {name!r} is assigned twice", kind="duplicate_column")
         found[canonical] = tree.transform(_resolved, schema, alias, (statement.row_alias or "").lower())
-    return found
+    # The key of the two rows is one: ORMs assign every column, k = VALUES(k) too.
+    return {name: value for name, value in found.items() if name not in schema.key or value != _given(name)}
 
 
 def _resolved(node: exp.Expr, schema: TableSchema, alias: str, row_alias: str) -> exp.Expr:

@@ -1,4 +1,4 @@
-"""Other people's clients: the mariadb command, mysql-connector-python, what dbt asks."""
+"""Other people's clients: the mariadb command and its dump, mysql-connector-python, what dbt asks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from decimal import Decimal
 from typing import Any
 
 import mysql.connector
+import pymysql
 import pytest
 
 from seqstore.cli.mysql import MysqlServer
+from seqstore.store.sql.parse.executable_comments import VERSION
+from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 ROW = (1, "it's \\ ünï", 1.5, date(2024, 1, 2), datetime(2024, 1, 2, 3, 4, 5), Decimal("12.30"), 1)
 
@@ -45,6 +48,98 @@ def test_the_mariadb_client_shows_our_error(server: MysqlServer) -> None:
     done = mariadb(server, "db", text="SELECT FROM")
     assert done.returncode == 1
     assert "ERROR 1064 (42000)" in done.stderr
+
+
+def test_a_dump_by_mariadb_dump_makes_the_database_anew(server: MysqlServer) -> None:
+    """Its first statement, an executable comment, was refused; LOCK TABLES and the views were too."""
+    dump = shutil.which("mariadb-dump") or shutil.which("mysqldump")
+    if dump is None:
+        pytest.skip("no mariadb-dump on this machine: apt-get install mariadb-client")
+    mariadb(
+        server, "db", text="CREATE VIEW w AS SELECT k, NULL AS n, v FROM t WHERE d > 1; CREATE DATABASE copy"
+    )
+    line = [dump, "-h127.0.0.1", f"-P{server.port}", "-uroot", "--skip-ssl", "--no-tablespaces", "db"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    # with the way back to what the mariadb client reads from a file
+    loaded = mariadb(server, "copy", text=done.stdout)
+    assert loaded.stderr == ""
+    question = "SELECT * FROM {}.t ORDER BY k; SELECT * FROM {}.w; SHOW CREATE TABLE {}.t"
+    before, after = (mariadb(server, text=question.replace("{}", name)) for name in ("db", "copy"))
+    assert before.stdout == after.stdout
+    assert before.stdout.count("\n") > 5
+
+
+def test_locked_tables_are_read_as_of_one_moment(connect: Any) -> None:
+    """mysqldump reads under LOCK TABLES; the refusal of it ended the dump."""
+    reader, writer = connect(autocommit=True), connect(autocommit=True)
+    ask, tell = reader.cursor(), writer.cursor()
+    ask.execute("LOCK TABLES t READ LOCAL, `db`.t AS u READ")
+    tell.execute("DELETE FROM t WHERE k = 2")
+    ask.execute("SELECT count(*) FROM t")
+    assert ask.fetchall() == ((2,),)
+    with pytest.raises(pymysql.MySQLError, match="READ ONLY transaction"):
+        ask.execute("DELETE FROM t WHERE k = 1")
+    ask.execute("UNLOCK TABLES")
+    ask.execute("SELECT count(*) FROM t")
+    assert ask.fetchall() == ((1,),)
+    ask.execute("LOCK TABLES t WRITE")
+    ask.execute("SHOW WARNINGS")
+    assert "locks no table" in ask.fetchall()[0][2]
+    ask.execute("ALTER TABLE t DISABLE KEYS")
+    ask.execute("INSERT INTO t (k) VALUES (7)")
+    ask.execute("UNLOCK TABLES")
+    with pytest.raises(pymysql.MySQLError) as caught:
+        ask.execute("LOCK TABLES nowhere READ")
+    assert caught.value.args[0] == 1146
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT /*! 1 + */ 2", 3),
+        ("SELECT /*!50001 1 + */ 2", 3),
+        ("SELECT /*!80001 1 + */ 2", 2),
+        ("SELECT /*M!100100 1 + */ 2", 2),
+        ("SELECT '/*!50001 1 */'", "/*!50001 1 */"),
+        ("SELECT /*!50001 concat('*/', */ 'x' /*!50001 )*/", "*/x"),
+        ("SELECT /* '*/ 1 /*!50001 + 1 */", 2),
+        ("SELECT SQL_NO_CACHE 1", 1),
+        ("SELECT /*!40001 SQL_NO_CACHE */ 1", 1),
+    ],
+)
+def test_executable_comments_run(connect: Any, text: str, expected: object) -> None:
+    cursor = connect().cursor()
+    cursor.execute(text)
+    assert cursor.fetchone() == (expected,)
+
+
+def test_a_comment_alone_is_no_error_and_nothing_is_one(connect: Any) -> None:
+    cursor = connect().cursor()
+    cursor.execute("/*!80000 SET SESSION information_schema_stats_expiry=0 */")
+    cursor.execute("-- a remark")
+    with pytest.raises(pymysql.MySQLError) as caught:
+        cursor.execute(" ; ")
+    assert caught.value.args[0] == 1065
+
+
+def test_executable_comments_know_the_version_that_clients_are_told() -> None:
+    major, minor, patch = map(int, SERVER_VERSION.split("."))
+    assert major * 10_000 + minor * 100 + patch == VERSION
+
+
+def test_a_prepared_query_describes_its_columns(connector: Any) -> None:
+    """connectorx takes the columns of its frame from the answer to COM_STMT_PREPARE, which named none."""
+    for query, names in (
+        ("SELECT k, v FROM t WHERE k = ? LIMIT ?", ["k", "v"]),
+        ("SELECT count(*) AS c FROM t", ["c"]),
+        ("SHOW TABLES", []),
+        ("SELECT * FROM nowhere", []),
+        ("INSERT INTO t (k) VALUES (?)", []),
+    ):
+        found = connector.cmd_stmt_prepare(query.encode())
+        assert [column[0] for column in found["columns"]] == names
+        connector.cmd_stmt_close(found["statement_id"])
 
 
 @pytest.fixture

@@ -93,7 +93,11 @@ def test_a_global_variable_reaches_later_connections_only(connect: Any) -> None:
     ("text", "number"),
     [
         ("SELEKT 1", 1064),
-        ("SELECT * FROM nowhere", 1051),
+        ("SELECT * FROM nowhere", 1146),
+        ("INSERT INTO nowhere VALUES (1)", 1146),
+        ("SHOW CREATE TABLE nowhere", 1146),
+        ("DESC nowhere", 1051),
+        ("DROP TABLE nowhere", 1051),
         ("SELECT nothing FROM t", 1054),
         ("USE nowhere", 1049),
         ("SELECT no_such_function(1)", 1305),

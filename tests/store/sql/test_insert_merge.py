@@ -10,6 +10,7 @@ import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, LoadRejectedError, Store
 from seqstore.store.sql import Session
+from tests.support.statements import run
 
 Run = Callable[[str], Any]
 TABLE = "CREATE TABLE t (k INT NOT NULL, n INT NULL, v VARCHAR(5) NULL DEFAULT 'd') UNIQUE KEY(k)"
@@ -147,3 +148,14 @@ def test_random_statements_end_as_in_a_dictionary(session: Session, rows: Run) -
                 before = old[0] if old is not None and kind == "ADD" else 0
                 model[key] = (before + n, old[1] if old is not None else v)
         assert rows("SELECT * FROM t ORDER BY k") == [(k, *model[k]) for k in sorted(model)], seed
+
+
+def test_an_assignment_of_the_given_key_changes_nothing(session: Session) -> None:
+    """Sequelize's upsert assigns every column, and was refused for the key."""
+    run(session, "CREATE TABLE o (k INT, v INT) UNIQUE KEY(k); INSERT INTO o VALUES (1, 1)")
+    run(session, "INSERT INTO o VALUES (1, 2), (2, 2) ON DUPLICATE KEY UPDATE k = VALUES(k), v = VALUES(v)")
+    assert run(session, "SELECT * FROM o") == [(1, 2), (2, 2)]
+    run(session, "INSERT INTO o VALUES (1, 3) AS new ON DUPLICATE KEY UPDATE k = new.k")
+    assert run(session, "SELECT * FROM o") == [(1, 2), (2, 2)]
+    with pytest.raises(InvalidInputError, match="'k' is a key column"):
+        run(session, "INSERT INTO o VALUES (1, 3) ON DUPLICATE KEY UPDATE k = k + 1")

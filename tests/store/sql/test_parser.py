@@ -239,7 +239,7 @@ def test_half_a_character_is_refused() -> None:
             "column[x] not exists",
         ),
         ("(k INT, v STRING) UNIQUE KEY(v)", "cannot be a key"),
-        ("(k INT) ENGINE=InnoDB UNIQUE KEY(k)", "expected OLAP, the only engine"),
+        ("(k INT) ENGINE=MYSQL UNIQUE KEY(k)", "expected OLAP, the only engine"),
     ],
 )
 def test_tables_that_cannot_be_kept_are_refused_by_name(tail: str, message: str) -> None:

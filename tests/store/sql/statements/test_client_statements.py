@@ -234,3 +234,75 @@ def test_show_where_names_an_unknown_column(session: Session) -> None:
 @pytest.mark.parametrize("table", ["parameters", "column_privileges", "routines"])
 def test_empty_tables_of_the_information_schema(rows: Run, table: str) -> None:
     assert rows(f"SELECT * FROM information_schema.{table}") == []
+
+
+MYSQL_TYPES = {
+    "DOUBLE PRECISION": "double", "REAL": "double",
+    "FLOAT(53)": "double", "FLOAT(24)": "float", "FLOAT(7, 4)": "float", "DOUBLE(16, 4)": "double",
+    "MEDIUMINT": "int", "MEDIUMINT UNSIGNED": "int",
+    "TINYINT(1)": "tinyint", "TINYINT UNSIGNED": "smallint", "SMALLINT(5) UNSIGNED": "int",
+    "INT(11)": "int", "INT(10) UNSIGNED ZEROFILL": "bigint", "INTEGER UNSIGNED": "bigint",
+    "BIGINT UNSIGNED": "largeint", "BIT": "boolean", "BIT(1)": "boolean", "YEAR": "smallint",
+    "TINYTEXT": "string", "MEDIUMTEXT": "string", "LONGTEXT": "string", "TEXT CHARACTER SET utf8": "string",
+    "VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin": "varchar(9)", "CHAR(36) BINARY": "char(36)",
+    "TIMESTAMP": "datetime", "NUMERIC(10, 2)": "decimal(10,2)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MYSQL_TYPES)
+def test_a_type_of_mysql_is_the_narrowest_that_holds_it(rows: Run, kind: str) -> None:
+    """ORMs and Spark create their tables with types that Doris does not have."""
+    rows(
+        f"CREATE TABLE u (id INT PRIMARY KEY, c {kind} NULL); ALTER TABLE u ADD COLUMN d {kind} NULL; DESC u"
+    )
+    found = [row[1].lower() for row in rows("DESC u")]
+    assert found == ["int", MYSQL_TYPES[kind], MYSQL_TYPES[kind]]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "(id INT, v INT, PRIMARY KEY (id))",
+        "(id INT PRIMARY KEY, v INT)",
+        "(id INT NOT NULL PRIMARY KEY COMMENT 'x', v INT) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4"
+        " COLLATE=utf8mb4_bin",
+        "(id INT, v INT, CONSTRAINT pk PRIMARY KEY USING BTREE (id)) ENGINE = MyISAM ROW_FORMAT=DYNAMIC"
+        " COMMENT='c'",
+        "(id INT, v INT, CONSTRAINT PRIMARY KEY (id)) AUTO_INCREMENT=7 DEFAULT CHARACTER SET = utf8",
+    ],
+)
+def test_a_primary_key_of_mysql_is_a_unique_key(rows: Run, body: str) -> None:
+    """create_all of SQLAlchemy and sync of Sequelize were refused for it."""
+    rows(f"CREATE TABLE u {body}; INSERT INTO u VALUES (1, 2); INSERT INTO u VALUES (1, 3); DESC u")
+    assert rows("SELECT * FROM u") == [(1, 3)]
+    assert [row[2] for row in rows("DESC u")] == ["No", "Yes"]
+    assert "UNIQUE KEY(`id`)" in rows("SHOW CREATE TABLE u")[0][1]
+
+
+def test_an_auto_increment_key_of_mysql_counts(rows: Run) -> None:
+    rows("CREATE TABLE u (id INTEGER NOT NULL AUTO_INCREMENT, v INT, PRIMARY KEY (id)); DESC u")
+    rows("INSERT INTO u (v) VALUES (5); INSERT INTO u (id, v) VALUES (DEFAULT, 6); DESC u")
+    assert sorted(rows("SELECT v FROM u")) == [(5,), (6,)]
+    assert rows("DESC u")[0][1].upper() == "BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("(id INT PRIMARY KEY, v INT, UNIQUE KEY u (v))", "UNIQUE is not kept here"),
+        ("(id INT PRIMARY KEY, v INT, UNIQUE (v))", "UNIQUE is not kept here"),
+        ("(id INT PRIMARY KEY, v INT, CONSTRAINT f FOREIGN KEY (v) REFERENCES t(k))", "FOREIGN KEY is not"),
+        ("(id INT PRIMARY KEY, v INT, KEY i (v))", "KEY is not supported"),
+        ("(id INT PRIMARY KEY, v INT, INDEX i (v))", "INDEX is not supported"),
+        ("(id INT PRIMARY KEY, v TEXT, FULLTEXT KEY i (v))", "FULLTEXT KEY is not supported"),
+        ("(id INT PRIMARY KEY, v INT PRIMARY KEY)", "keys are declared behind"),
+        ("(id INT PRIMARY KEY, v INT, PRIMARY KEY (v))", "a table has one PRIMARY KEY"),
+        ("(id INT PRIMARY KEY, v INT) UNIQUE KEY(id)", "name one key"),
+        ("(id INT PRIMARY KEY, v BIT(8))", "no such type"),
+    ],
+)
+def test_clauses_of_mysql_that_nothing_would_keep_are_refused(
+    session: Session, body: str, message: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        list(session.execute(f"CREATE TABLE u {body}"))

@@ -115,7 +115,7 @@ def test_a_view_means_the_same_in_every_database(session: Session, store: Store)
         assert dicts(elsewhere, "SHOW CREATE TABLE v") == [
             {
                 "View": "v",
-                "Create View": "CREATE VIEW `v` AS SELECT t.k FROM `db`.t;",
+                "Create View": "CREATE VIEW `v` AS SELECT t.k FROM `db`.t",
                 "character_set_client": "utf8mb4",
                 "collation_connection": "utf8mb4_0900_bin",
             }
@@ -198,7 +198,7 @@ def test_create_alter_and_drop(session: Session) -> None:
     run(session, "ALTER VIEW v (a COMMENT 'first', b) COMMENT 'two' AS SELECT k, s FROM t")
     run(session, "ALTER VIEW v MODIFY COMMENT 'it''s'")
     assert dicts(session, "SHOW CREATE VIEW v")[0]["Create View"] == (
-        'CREATE VIEW `v` (`a` COMMENT "first", `b`) COMMENT "it\'s" AS SELECT k, s FROM `db`.t;'
+        'CREATE VIEW `v` (`a` COMMENT "first", `b`) COMMENT "it\'s" AS SELECT k, s FROM `db`.t'
     )
     assert [row["Comment"] for row in dicts(session, "SHOW FULL COLUMNS FROM v")] == ["first", ""]
     run(session, "DROP VIEW v; DROP VIEW IF EXISTS v")
