@@ -109,10 +109,12 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     from seqstore.cli.login_guard import LoginGuard
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
+    from seqstore.cli.server.scan_services import FlightService, ThriftService
     from seqstore.cli.server.service import BackgroundService
     from seqstore.loaders.broker.worker import resume
     from seqstore.loaders.jobs.periodic import PeriodicThread
     from seqstore.loaders.routine.runner import RoutineRunner
+    from seqstore.store.sql.session.server_context import Ports
 
     def maintain() -> None:
         store.maintain(is_cancelled=maintenance.ending.is_set)
@@ -128,12 +130,21 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     ]
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
-    # Statements end at once when the server stops, before services that wait for their work.
-    return [
-        *services,
-        HttpService(store, settings, ports[0], guard, audit),
-        MysqlService(store, settings, ports[1], guard, audit),
-    ]
+    scans: list[FlightService | ThriftService] = []
+    if settings.thrift_port >= 0:
+        scans.append(ThriftService(store, settings, guard))
+    if settings.flight_port >= 0:
+        scans.append(FlightService(store, settings, guard))
+
+    def listening() -> Ports:
+        by_name = {each.name: each.port for each in scans}
+        return Ports(http=http.port, mysql=mysql.port, **by_name)
+
+    http = HttpService(store, settings, ports[0], guard, audit, listening)
+    mysql = MysqlService(store, settings, ports[1], guard, audit, listening)
+    # Statements end at once when the server stops, before services that wait for their work. Scans start
+    # first: a client of HTTP is told their ports.
+    return [*services, *scans, http, mysql]
 
 
 def _audit_log(settings: ServerSettings, data: Path) -> AuditLog | None:

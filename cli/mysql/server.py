@@ -24,7 +24,7 @@ from seqstore.cli.mysql.connection import Connection
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql import ServerContext, Session
-from seqstore.store.sql.session.server_context import Processes
+from seqstore.store.sql.session.server_context import Ports, Processes
 from seqstore.store.store import Store
 
 _LIMITS: Final = ConnectionLimits()
@@ -50,6 +50,9 @@ class MysqlServer:
         limits: of connections, as the settings `mysql_...` have them.
         guard: counts failed logins; services of one server share it.
         audit: records logins and statements; None records none.
+
+    Attributes:
+        ports: returns the ports of the server's services.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class MysqlServer:
         self._limits = limits
         self._guard = guard if guard is not None else LoginGuard()
         self._audit = audit
+        self.ports: Callable[[], Ports] = Ports
         self._admission = Admission(limits)
         self._global_variables: dict[str, str] = {}
         self._processes = Processes()
@@ -82,9 +86,8 @@ class MysqlServer:
 
     @property
     def port(self) -> int:
-        """Returns the port it listens on."""
-        assert self._listener is not None, "the server is not started"
-        return int(self._listener.getsockname()[1])
+        """Returns the port it listens on, 0 before the start."""
+        return int(self._listener.getsockname()[1]) if self._listener is not None else 0
 
     def start(self) -> MysqlServer:
         """Begins to listen; OSError when the address is in use."""
@@ -199,7 +202,7 @@ class MysqlServer:
         with self._lock:
             connection, _ = self._open[number]
         context = ServerContext(
-            self._global_variables, self._processes, load_jobs, number, connection.has_client
+            self._global_variables, self._processes, load_jobs, number, connection.has_client, self.ports
         )
         return Session(self._store, user=user, server=context)
 

@@ -82,6 +82,16 @@ def _is_always_there(_is_cancelled: bool) -> bool:
 
 
 @dataclass(frozen=True)
+class Ports:
+    """The ports of a server's services, 0 for one that does not run."""
+
+    http: int = 0
+    mysql: int = 0
+    thrift: int = 0
+    flight: int = 0
+
+
+@dataclass(frozen=True)
 class ServerContext:
     """A server as one of its sessions knows it; without arguments, of a session that stands alone.
 
@@ -92,6 +102,7 @@ class ServerContext:
         connection_id: the session's number among the processes.
         has_client: called while a statement runs, with whether it was cancelled; returns whether a client
             waits for it.
+        ports: returns the ports of the server's services.
     """
 
     global_variables: dict[str, str] = field(default_factory=dict)
@@ -99,3 +110,4 @@ class ServerContext:
     load_jobs: LoadJobs | None = None
     connection_id: int = 0
     has_client: Callable[[bool], bool] = _is_always_there
+    ports: Callable[[], Ports] = Ports

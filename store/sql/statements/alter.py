@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl import alter as table_changes
@@ -246,6 +246,29 @@ def _run_replace(statement: ReplaceTable, session: Session) -> None:
     session.store.replace_table(name, f"{database}.{statement.other}", swap=statement.swap)
 
 
+@dataclass(frozen=True)
+class RenameTable:
+    """ALTER TABLE t RENAME new_name."""
+
+    table: TableName
+    new_name: str
+
+
+def _parse_rename_table(stream: TokenStream) -> Any:
+    """Parses the new name of a table, or the changes of ALTER TABLE that begin with RENAME COLUMN."""
+    start = stream.at
+    table = parse_table_name(stream)
+    stream.need("RENAME")
+    if stream.word() == "COLUMN" and stream.kind(1) is not None:
+        stream.at = start
+        return _parse(stream)
+    return RenameTable(table, stream.name("its new name, or COLUMN"))
+
+
+def _run_rename_table(statement: RenameTable, session: Session) -> None:
+    session.store.rename_table(session.full_name(statement.table), statement.new_name)
+
+
 def _run(statement: AlterTable, session: Session) -> None:
     not_null = session.store.settings.columns_not_null_by_default
     changes = [
@@ -257,6 +280,7 @@ def _run(statement: AlterTable, session: Session) -> None:
 KINDS: Final = (
     StatementKind(("ALTER TABLE",), AlterTable, _parse, _run),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+    StatementKind(("ALTER TABLE * RENAME",), RenameTable, _parse_rename_table, _run_rename_table),
     StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )

@@ -306,7 +306,7 @@ def _version(node: exp.Table, partition: exp.Partition | None) -> Version:
     if tablets is not None:
         if version is not None or not all(re.fullmatch("[0-9]{1,19}", number) for number in tablets):
             raise InvalidInputError(
-                f"table {node.name!r}: TABLET takes ids, which tell the version too, and no FOR VERSION AS OF",
+                f"table {node.name!r}: TABLET takes ids, which tell the version, and no FOR VERSION AS OF",
                 kind="bad_tablet",
             )
         return Tablets.of([int(number) for number in tablets])
