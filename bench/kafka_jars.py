@@ -1,6 +1,7 @@
-"""The jars of an Apache Kafka broker, fetched once for tests and measurements.
+"""The jars of an Apache Kafka broker, and of clients, fetched once for tests and measurements.
 
-1. `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; nothing else is taken.
+1. A list such as `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; nothing else is
+   taken.
 2. Ivy, which ships with pyspark, gets what is missing from its default repository, into a cache of the user.
 3. Every jar is held against its checksum, each time: a cache is anybody's to write to.
 
@@ -45,14 +46,19 @@ class Jar:
 
 
 def kafka_jars() -> list[Path]:
-    """The jars, fetched when they are not there yet.
+    """The jars of the broker; see `fetched_jars`."""
+    return fetched_jars(_LIST, "kafka")
+
+
+def fetched_jars(listing: Path, folder: str) -> list[Path]:
+    """The jars of a list, fetched into a folder of the cache when they are not there yet.
 
     Raises:
         JarsUnreachableError: they are not here and cannot be fetched.
         RuntimeError: they are not what they should be.
     """
-    wanted = [Jar(*line.split()) for line in _LIST.read_text().splitlines() if line and line[0] != "#"]
-    directory = cache_directory() / "kafka"
+    wanted = [Jar(*line.split()) for line in listing.read_text().splitlines() if line and line[0] != "#"]
+    directory = cache_directory() / folder
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process fetches, others wait for it
@@ -61,7 +67,7 @@ def kafka_jars() -> list[Path]:
             _fetch(missing, directory)
         wrong = [jar.name for jar in missing if not _is_right(directory / jar.name, jar)]
     if wrong:
-        raise RuntimeError(f"{directory}: not the jars of {_LIST.name}: {', '.join(wrong)}; remove them")
+        raise RuntimeError(f"{directory}: not the jars of {listing.name}: {', '.join(wrong)}; remove them")
     return [directory / jar.name for jar in wanted]
 
 
@@ -105,7 +111,7 @@ def _fetch(jars: Sequence[Jar], directory: Path) -> None:
         path.replace(directory / path.name)
     shutil.rmtree(work)
     if done.returncode:
-        raise JarsUnreachableError(f"the jars of Kafka cannot be fetched:\n{done.stdout[-4000:]}")
+        raise JarsUnreachableError(f"the jars cannot be fetched:\n{done.stdout[-4000:]}")
 
 
 def java() -> str:

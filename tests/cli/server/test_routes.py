@@ -120,7 +120,9 @@ def is_denied(answer: Answer, privilege: str) -> bool:
         return False
     text = json.dumps(answer.json)
     is_hidden = "Unknown database 'db'" in text  # as SQL says to a user that sees nothing of it
-    return (f"needs the {privilege} privilege on database 'db'" in text or is_hidden) and "VISIBLE" not in text
+    return (
+        f"needs the {privilege} privilege on database 'db'" in text or is_hidden
+    ) and "VISIBLE" not in text
 
 
 def test_no_route_is_left_out(store: Store) -> None:
