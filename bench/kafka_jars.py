@@ -1,6 +1,6 @@
 """The jars of an Apache Kafka broker, and of clients, fetched once for tests and measurements.
 
-1. A list such as `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; nothing else is
+1. A list such as `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; only these are
    taken.
 2. Ivy, which ships with pyspark, gets what is missing from its default repository, into a cache of the user.
 3. Every jar is held against its checksum, each time: a cache is anybody's to write to.

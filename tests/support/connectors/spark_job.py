@@ -1,6 +1,6 @@
 """Runs Doris's Spark connector, unmodified, with a Spark that it supports; prints what it read as JSON.
 
-    python spark_job.py JARS HTTP_PORT MYSQL_PORT FLIGHT_PORT
+python spark_job.py JARS HTTP_PORT MYSQL_PORT FLIGHT_PORT
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ NODE = {"doris.fenodes": f"127.0.0.1:{HTTP}", "user": "root", "password": ""}
 ARROW = {"doris.read.mode": "arrow", "doris.read.arrow-flight-sql.port": FLIGHT}
 OPENS = "-Duser.timezone=UTC --add-opens=java.base/java.nio=ALL-UNNAMED"
 
-builder = SparkSession.builder.master("local[2]").config("spark.jars", JARS).config("spark.ui.enabled", "false")
+builder = (
+    SparkSession.builder.master("local[2]").config("spark.jars", JARS).config("spark.ui.enabled", "false")
+)
 builder = builder.config("spark.sql.session.timeZone", "UTC").config("spark.driver.extraJavaOptions", OPENS)
 spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 spark.sparkContext.setLogLevel("ERROR")
