@@ -52,7 +52,7 @@ class ThriftClient:
         return result if version & 0xFF == 3 else result[0]
 
     def _read(self, count: int) -> bytes:
-        data = self._stream.read(count)
+        data: bytes = self._stream.read(count)
         if len(data) < count:
             raise ConnectionError("the server closed the connection")
         return data

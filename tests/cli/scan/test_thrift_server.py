@@ -36,14 +36,15 @@ def client(server: ThriftServer) -> Iterator[ThriftClient]:
 
 
 def planned(store: Store, text: str, table: str = "t") -> tuple[str, list[int]]:
-    plan = query_plan(store, "root", f"db.{table}", text, "here:1")
+    plan: dict[str, Any] = query_plan(store, "root", f"db.{table}", text, "here:1")
     return plan["opaqued_query_plan"], [int(number) for number in plan["partitions"]]
 
 
 def batches(client: ThriftClient, opened: dict[int, Any]) -> list[pa.RecordBatch]:
     """Reads a scanner to its end."""
     assert opened[1][1] == OK, opened
-    found, offset = [], 0
+    found: list[pa.RecordBatch] = []
+    offset = 0
     while True:
         answer = client.next(opened[2], offset)
         assert answer[1][1] == OK, answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,8 +58,9 @@ def execute(server: ServerProcess, text: str) -> list[tuple[Any, ...]]:
 def run(command: list[str], **more: Any) -> str:
     """Runs a tool; gives what it printed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=900, **more)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
-    return done.stdout
+    printed = str(done.stdout)
+    assert done.returncode == 0, printed[-6000:] + str(done.stderr)[-6000:]
+    return printed
 
 
 def test_the_spark_connector_reads_and_writes(server: ServerProcess) -> None:
@@ -154,3 +156,66 @@ def test_a_flink_job_that_fails_between_checkpoints_writes_each_row_once(
     assert execute(server, "SELECT count(*), count(DISTINCT k), min(k), max(k) FROM db.once") == [
         (300, 300, 1, 300)
     ]  # fmt: skip
+
+
+class Dbt:
+    """The project in tests/support/connectors/dbt, copied, with a server as its target."""
+
+    def __init__(self, server: ServerProcess, directory: Path) -> None:
+        self.program = doris_tools.environment(doris_tools.DBT) / "bin" / "dbt"
+        self.directory = directory
+        shutil.copytree(doris_tools.FILES / "dbt", directory)
+        target = {"type": "doris", "host": "127.0.0.1", "port": server.mysql_port, "username": "root",
+                  "password": "", "schema": "shop", "threads": 2}  # fmt: skip
+        profile = {"shop": {"target": "dev", "outputs": {"dev": target}}}
+        (directory / "profiles.yml").write_text(json.dumps(profile))  # JSON is YAML
+
+    def run(self, *command: str) -> str:
+        """Runs a command, which must succeed; gives what it printed."""
+        environment = {**os.environ, "DBT_SEND_ANONYMOUS_USAGE_STATS": "False"}
+        options = ["--no-use-colors", *command, "--profiles-dir", str(self.directory)]
+        return run([str(self.program), *options], cwd=self.directory, env=environment)
+
+
+def test_dbt_builds_and_builds_again(server: ServerProcess, tmp_path: Path) -> None:
+    """debug, seed, table, view, incremental, snapshot, tests and docs; then with changed rows, then anew."""
+    dbt = Dbt(server, tmp_path / "dbt")
+    assert "All checks passed!" in dbt.run("debug")
+    for _ in range(2):  # the second time replaces what the first has made
+        dbt.run("seed")
+        dbt.run("run")
+    dbt.run("snapshot")
+    dbt.run("test")
+    totals = "SELECT customer, total, n FROM shop.totals ORDER BY customer"
+    assert execute(server, totals) == [("ann", 40.75, 2), ("bob", 20.0, 1)]
+    assert execute(server, "SELECT id FROM shop.paid ORDER BY id") == [(1,), (3,)]
+    assert execute(server, "SELECT count(*) FROM shop.appended") == [(6,)]
+    assert execute(server, "SELECT count(*), count(DISTINCT id) FROM shop.latest") == [(3, 3)]
+    seed = dbt.directory / "seeds" / "orders.csv"
+    seed.write_text(
+        seed.read_text().replace("2,bob,20.0,2024-01-02 11:00:00", "2,bob,21.0,2024-01-05 00:00:00")
+        + "4,cid,5.0,2024-01-06 00:00:00,true\n"
+    )
+    for command in ("seed", "run", "snapshot", "test"):
+        dbt.run(command)
+    assert execute(server, totals) == [("ann", 40.75, 2), ("bob", 21.0, 1), ("cid", 5.0, 1)]
+    assert execute(server, "SELECT id, amount FROM shop.latest ORDER BY id") == [
+        (1, 10.5), (2, 21.0), (3, 30.25), (4, 5.0)
+    ]  # fmt: skip
+    for name in ("orders_history", "orders_history_ts"):
+        history = f"SELECT id, amount, dbt_valid_to IS NULL FROM shop.{name} ORDER BY id, amount"
+        assert execute(server, history) == [
+            (1, 10.5, 1), (2, 20.0, 0), (2, 21.0, 1), (3, 30.25, 1), (4, 5.0, 1)
+        ], name  # fmt: skip
+    dbt.run("run", "--full-refresh")
+    assert execute(server, "SELECT count(*) FROM shop.appended") == [(4,)]
+    dbt.run("docs", "generate")
+    catalog = json.loads((dbt.directory / "target" / "catalog.json").read_text())
+    kinds = {name.rpartition(".")[2]: node["metadata"]["type"] for name, node in catalog["nodes"].items()}
+    assert (kinds["totals"], kinds["paid"], kinds["orders"]) == ("table", "view", "table")
+    assert list(catalog["nodes"]["model.shop.latest"]["columns"]) == [
+        "id",
+        "customer",
+        "amount",
+        "ordered_at",
+    ]
