@@ -1,7 +1,6 @@
-"""The jars of an Apache Kafka broker, and of clients, fetched once for tests and measurements.
+"""The jars of an Apache Kafka broker, fetched once for tests and measurements.
 
-1. A list such as `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; only these are
-   taken.
+1. `kafka_jars.txt` names every module, its revision and the SHA-256 of its jar; nothing else is taken.
 2. Ivy, which ships with pyspark, gets what is missing from its default repository, into a cache of the user.
 3. Every jar is held against its checksum, each time: a cache is anybody's to write to.
 
@@ -46,19 +45,22 @@ class Jar:
 
 
 def kafka_jars() -> list[Path]:
-    """The jars of the broker; see `fetched_jars`."""
-    return fetched_jars(_LIST, "kafka")
+    """The jars of the broker, as `listed_jars` fetches them."""
+    return listed_jars(_LIST, "kafka")
 
 
-def fetched_jars(listing: Path, folder: str) -> list[Path]:
-    """The jars of a list, fetched into a folder of the cache when they are not there yet.
+def listed_jars(listing: Path, name: str) -> list[Path]:
+    """The jars of a list in the form of `kafka_jars.txt`, fetched when they are not there yet.
+
+    Args:
+        name: of their directory in the cache.
 
     Raises:
         JarsUnreachableError: they are not here and cannot be fetched.
         RuntimeError: they are not what they should be.
     """
     wanted = [Jar(*line.split()) for line in listing.read_text().splitlines() if line and line[0] != "#"]
-    directory = cache_directory() / folder
+    directory = cache_directory() / name
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one process fetches, others wait for it
@@ -111,7 +113,7 @@ def _fetch(jars: Sequence[Jar], directory: Path) -> None:
         path.replace(directory / path.name)
     shutil.rmtree(work)
     if done.returncode:
-        raise JarsUnreachableError(f"the jars cannot be fetched:\n{done.stdout[-4000:]}")
+        raise JarsUnreachableError(f"the jars for {directory.name} cannot be fetched:\n{done.stdout[-4000:]}")
 
 
 def java() -> str:

@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from bench.kafka_jars import JarsUnreachableError, cache_directory, fetched_jars
+from bench.kafka_jars import JarsUnreachableError, cache_directory, listed_jars
 
 FILES: Final = Path(__file__).parent / "connectors"
 DBT: Final = ("dbt-doris==1.0.0", "dbt-core==1.10.23")
@@ -45,7 +45,7 @@ def environment(requirements: tuple[str, ...]) -> Path:
 def jar(module: str) -> Path:
     """A jar of `jars.txt`; skips the test where it cannot be had."""
     try:
-        found = fetched_jars(FILES / "jars.txt", "doris")
+        found = listed_jars(FILES / "jars.txt", "doris")
     except (JarsUnreachableError, FileNotFoundError) as error:
         pytest.skip(f"the jars of Doris's connectors cannot be had: {str(error)[-300:]}")
     return next(path for path in found if path.name.startswith(module))
