@@ -13,7 +13,7 @@ from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.drop_feature import drop_feature
 from seqstore.store.errors import bad_property
 from seqstore.store.schema.column import Column
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import (
     parse_column,
@@ -106,7 +106,15 @@ def _parse_drop(stream: TokenStream) -> Change:
 
 
 def _parse_modify(stream: TokenStream) -> Change:
+    """Parses a column that is declared anew, or the comment alone of the table or of a column."""
+    if stream.word() == "COMMENT" and stream.kind(1) is TokenType.STRING:
+        stream.need("COMMENT")
+        return table_changes.set_comment(stream.string("a comment"))
     stream.take("COLUMN")
+    if stream.word(1) == "COMMENT" and stream.kind(2) is TokenType.STRING:
+        name = stream.name("a column name")
+        stream.need("COMMENT")
+        return column_changes.comment_column(name, stream.string("a comment"))
     column, nullable, is_key = parse_column(stream)
     if stream.word() in ("FIRST", "AFTER"):
         stream.refuse("the order of columns cannot be changed; it has no effect on storage")

@@ -45,7 +45,7 @@ def catalog() -> Any:
         spark.conf.set(f"spark.sql.catalog.dc.doris.{name}", value)
     databases = [row[0] for row in spark.sql("SHOW DATABASES IN dc").collect()]
     tables = [row[1] for row in spark.sql("SHOW TABLES IN dc.db").collect()]
-    spark.sql("INSERT INTO dc.db.w VALUES (700, 'x', 1)").collect()
+    spark.sql("INSERT INTO dc.db.w SELECT 700L AS k, 'x' AS v, 1 AS w").collect()
     return [sorted(databases), sorted(tables), rows(spark.sql("SELECT * FROM dc.db.w WHERE k = 700"))]
 
 

@@ -1,4 +1,4 @@
-"""ALTER TABLE a RENAME b."""
+"""ALTER TABLE a RENAME b, and MODIFY .. COMMENT."""
 
 from __future__ import annotations
 
@@ -70,3 +70,18 @@ def test_columns_are_renamed_as_before_and_a_table_may_be_named_column(
     assert rows(session, "SELECT w FROM a") == [(10,)]
     last_result(session, "ALTER TABLE a RENAME COLUMN")
     assert store.tables("db") == ["COLUMN", "taken"]
+
+
+def test_comments_of_a_table_and_its_columns_change_alone(session: Session, store: Store) -> None:
+    last_result(session, "ALTER TABLE a MODIFY COMMENT 'all of them'")
+    last_result(session, "ALTER TABLE a MODIFY COLUMN `k` COMMENT 'the key', MODIFY v COMMENT \"it's\"")
+    schema = store.table("db.a").schema
+    assert (schema.comment, schema.column("k").comment, schema.column("v").comment) == (
+        "all of them", "the key", "it's"
+    )  # fmt: skip
+    assert (str(schema.column("v").type), schema.column("v").nullable, schema.key) == ("INT", True, ("k",))
+    assert rows(session, "SELECT * FROM a") == [(1, 10)]
+    with pytest.raises(InvalidInputError, match="nope"):
+        last_result(session, "ALTER TABLE a MODIFY COLUMN nope COMMENT 'x'")
+    last_result(session, "ALTER TABLE a ADD COLUMN comment INT, MODIFY COLUMN comment BIGINT COMMENT 'x'")
+    assert str(store.table("db.a").schema.column("comment").type) == "BIGINT"
