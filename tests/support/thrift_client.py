@@ -55,7 +55,7 @@ class ThriftClient:
         data: bytes = self._stream.read(count)
         if len(data) < count:
             raise ConnectionError("the server closed the connection")
-        return data
+        return bytes(data)
 
     def _value(self, kind: int) -> Any:
         if kind == 12:
@@ -76,7 +76,7 @@ class ThriftClient:
 def _field(number: int, kind: str, value: Any) -> bytes:
     head = struct.pack(">bh", _CODES[kind], number)
     if kind == "s":
-        return head + struct.pack(">i", len(value.encode())) + value.encode()
+        return head + struct.pack(">i", len(value.encode())) + bytes(value.encode())
     if kind == "l":
         return head + struct.pack(">bi", 10, len(value)) + b"".join(struct.pack(">q", item) for item in value)
     return head + struct.pack(f">{kind}", value)
