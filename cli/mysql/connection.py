@@ -261,12 +261,14 @@ class Connection:
         """Runs the statements of a text; one result for each."""
         try:
             statements = parse(text)
-            if not statements:
-                raise InvalidInputError("Query was empty", kind="syntax")
+            if not statements and not text.strip(" \t\r\n;"):
+                raise InvalidInputError("Query was empty", kind="empty_query")
         except StoreError:
             with self._audited("statement", text) as event:
                 event.is_parsed = False
                 raise
+        if not statements:
+            self._ok(Result())  # a comment, such as one for servers of a later version
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
             with self._audited("statement", text) as event:

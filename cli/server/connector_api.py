@@ -232,8 +232,8 @@ class ConnectorApi:
     async def refused(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Refuses the endpoints of what this server does not have."""
         path = request.rel_url.path
-        reason = next((text for start, text in _REFUSED.items() if path.startswith(start)), "")
-        return manager_reply(f"{path} is not supported: {reason}", message="Not Supported", code=1)
+        start, reason = next(found for found in _REFUSED.items() if path.startswith(found[0]))
+        return manager_reply(f"{start} is not supported: {reason}", message="Not Supported", code=1)
 
 
 _REFUSED: Final = {
