@@ -132,12 +132,14 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
+    from seqstore.cli.server.scan_services import FlightService, ThriftService
     from seqstore.cli.server.service import BackgroundService
     from seqstore.loaders.broker.jobs import LoadJobs
     from seqstore.loaders.broker.worker import resume
     from seqstore.loaders.jobs.periodic import PeriodicThread
     from seqstore.loaders.routine.jobs import RoutineJobs
     from seqstore.loaders.routine.runner import RoutineRunner
+    from seqstore.store.sql.session.server_context import Ports
 
     def maintain() -> None:
         store.maintain(is_cancelled=maintenance.ending.is_set)
@@ -155,13 +157,24 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     ]
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
-    # Statements end at once when the server stops, before services that wait for their work.
-    http = HttpService(store, settings, ports[0], guard, audit)
-    mysql = MysqlService(store, settings, ports[1], guard, audit)
+    scans: list[FlightService | ThriftService] = []
+    if settings.thrift_port >= 0:
+        scans.append(ThriftService(store, settings, guard))
+    if settings.flight_port >= 0:
+        scans.append(FlightService(store, settings, guard))
+
+    def listening() -> Ports:
+        by_name = {each.name: each.port for each in scans}
+        return Ports(http=http.port, mysql=mysql.port, **by_name)
+
+    http = HttpService(store, settings, ports[0], guard, audit, listening)
+    mysql = MysqlService(store, settings, ports[1], guard, audit, listening)
     certificates = Certificates(settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
     signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
     watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
-    return [*services, BackgroundService(watch.start, watch.stop), http, mysql]
+    # Statements end at once when the server stops, before services that wait for their work. Scans start
+    # first: a client of HTTP is told their ports.
+    return [*services, BackgroundService(watch.start, watch.stop), *scans, http, mysql]
 
 
 def _audit_log(settings: ServerSettings, data: Path) -> AuditLog | None:

@@ -465,10 +465,6 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
     if options.merge_type != "MERGE" and options.delete:
         raise _bad("Not support DELETE ON clause when merge type is not MERGE.", "delete")
-    if options.hidden_columns and options.columns:
-        raise _bad(
-            "hidden_columns is only for loads without a columns header; list them there", "hidden_columns"
-        )
 
 
 def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> None:

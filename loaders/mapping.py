@@ -224,11 +224,20 @@ class RowMapping:
         return None
 
     def _check_hidden(self) -> None:
+        """Checks the header `hidden_columns`; beside `columns` it may only repeat names from there (SL4)."""
+        names = [*self._fields.values(), *self._derived] if self._options.columns else ()
+        listed = {hidden_name(name) for name in names}
         for name in self._options.hidden_columns:
             hidden = hidden_name(name)
             if hidden not in (DELETE_SIGN, SEQUENCE_COL):
                 raise InvalidInputError(
                     f"hidden_columns: expected {DELETE_SIGN} or {SEQUENCE_COL}, found {name!r}",
+                    kind="bad_header",
+                )
+            if self._options.columns and hidden not in listed:
+                raise InvalidInputError(
+                    f"hidden_columns: {name} is not in the header columns, which names every field; list it "
+                    "there",
                     kind="bad_header",
                 )
 

@@ -234,6 +234,32 @@ class Store:
             directory = table_records.forget_table(tx, database, table_name)
         self._remove_files(directory)
 
+    def rename_table(self, name: str, new_name: str) -> None:
+        """Gives a table another name in its database; writes that have begun go on.
+
+        Args:
+            name: `database.table`.
+            new_name: without the database.
+
+        Raises:
+            NotFoundError: no such database or table.
+            AlreadyExistsError: a table or view has the new name.
+            InvalidInputError: it is a view, or the new name is none.
+        """
+        database_name, table_name = split_name(name)
+        check_name(new_name, "table")
+        with self._write() as tx:
+            database = records.require_database(tx, database_name)
+            if records.find_table(tx, database, table_name) is None:
+                refuse_view(tx, database, name)
+                raise _unknown_table(name)
+            if records.find_table(tx, database, new_name) is not None:
+                raise AlreadyExistsError(
+                    f"Table name[{new_name}] is already used", table=f"{database_name}.{new_name}"
+                )
+            refuse_view_name(tx, database, f"{database_name}.{new_name}")
+            table_records.change_name(tx, database, table_name, new_name)
+
     def replace_table(self, name: str, other: str, *, swap: bool = True) -> None:
         """Gives a table rows, schema and history of another one of its database, at one commit point.
 
@@ -291,7 +317,7 @@ class Store:
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
                 table.maintainer = self.maintainer
                 self._tables[table_id] = table
-            table.name = name  # another one since REPLACE WITH TABLE
+            table.name = name  # another one since RENAME or REPLACE WITH TABLE
             return table
 
     def table_of_id(self, table_id: int) -> Table:

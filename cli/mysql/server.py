@@ -25,7 +25,7 @@ from seqstore.cli.mysql.connection import Connection, Logins
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql import ServerContext, Session
-from seqstore.store.sql.session.server_context import Processes
+from seqstore.store.sql.session.server_context import Ports, Processes
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.sql.session.workload import WorkloadQueues
 from seqstore.store.store import Store
@@ -54,6 +54,9 @@ class MysqlServer:
         limits: of connections, as the settings `mysql_...` have them.
         guard: counts failed logins; services of one server share it.
         audit: records logins and statements; None records none.
+
+    Attributes:
+        ports: returns the ports of the server's services.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class MysqlServer:
         self._limits = limits
         self._guard = guard if guard is not None else LoginGuard()
         self._audit = audit
+        self.ports: Callable[[], Ports] = Ports
         self._admission = Admission(limits)
         self._global_variables = {MAX_ALLOWED_PACKET: str(limits.packet_bytes_max)}
         self._queues = WorkloadQueues()
@@ -88,9 +92,8 @@ class MysqlServer:
 
     @property
     def port(self) -> int:
-        """Returns the port it listens on."""
-        assert self._listener is not None, "the server is not started"
-        return int(self._listener.getsockname()[1])
+        """Returns the port it listens on, 0 before the start."""
+        return int(self._listener.getsockname()[1]) if self._listener is not None else 0
 
     def start(self) -> MysqlServer:
         """Begins to listen; OSError when the address is in use."""
@@ -216,6 +219,7 @@ class MysqlServer:
             number,
             connection.has_client,
             self._queues,
+            self.ports,
         )
         return Session(self._store, user=user, server=context)
 

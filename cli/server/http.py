@@ -5,8 +5,8 @@
     PUT  /api/{db}/_stream_load_2pc                      commits or aborts a pre-committed load
     GET  /api/{db}/_load_info, /api/{db}/get_load_state  the state of a label
     GET  /api/_load_error_log?file=...                   rows that a load left out
-    GET  /health, /api/health, /metrics, /api/fe_version_info, /api/backends, ...   for probes
-    (cli.server.status_api)
+    GET  /health, /api/health, /metrics, /api/fe_version_info, ...   for probes (cli.server.status_api)
+    the endpoints of frontends that Doris's connectors call (cli.server.connector_api)
 
 Paths may end with a slash. Every path but health, metrics and error logs requires HTTP Basic. The service
 refuses a wrong name or password before it requests a byte of the body.
@@ -33,6 +33,7 @@ from seqstore.cli.audit_log import AuditLog, Client, Event
 from seqstore.cli.login_guard import LoginGuard, check_reachable
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
+from seqstore.cli.server.connector_api import ConnectorApi
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure
 from seqstore.cli.server.service import check_exposure
@@ -40,6 +41,7 @@ from seqstore.cli.server.settings import ServerSettings
 from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
 from seqstore.store import AccessDeniedError, Store, StoreError, UnavailableError
+from seqstore.store.sql.session.server_context import Ports
 
 logger = logging.getLogger("seqstore.http")
 _IDLE_CONNECTION_SECONDS: Final = 75
@@ -80,6 +82,7 @@ class HttpService:
         port: 0 means a free one.
         guard: counts failed logins; the MySQL service has the same.
         audit: records refused logins, and loads; None records none.
+        ports: returns the ports of the server's services, for its clients.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class HttpService:
         port: int,
         guard: LoginGuard | None = None,
         audit: AuditLog | None = None,
+        ports: Callable[[], Ports] = Ports,
     ) -> None:
         self._store = store
         self._guard = guard if guard is not None else LoginGuard()
@@ -99,6 +103,7 @@ class HttpService:
         self._metrics = Metrics(store, audit)
         self._loads = StreamLoadApi(store, settings, self._metrics, audit)
         self._status = StatusApi(store, self._metrics)
+        self._connectors = ConnectorApi(store, settings.advertised_address, ports)
         self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
         self._routes = self._all_routes()
         self.tls = settings.tls_context()
@@ -118,9 +123,35 @@ class HttpService:
             route("GET", "/api/health", status.health_of_backends, is_open=True),
             route("GET", "/metrics", status.metrics, is_open=True),
             route("GET", "/api/bootstrap", status.bootstrap, is_open=True),
-            route("GET", "/api/backends", status.backends),
             route("GET", "/api/fe_version_info", status.version),
+            *self._connector_routes(),
         ]
+
+    def _connector_routes(self) -> list[Route]:
+        api = self._connectors
+        return [
+            route("GET", "/api/{}/{}/_schema", api.schema),
+            route("GET", "/api/{}/{}/{}/_schema", api.schema),
+            route("GET", "/api/{}/{}/_count", api.count),
+            route("POST", "/api/{}/{}/_query_plan", api.query_plan),
+            route("GET", "/api/{}/{}/_query_plan", api.query_plan),
+            route("GET", "/api/backends", api.backends),
+            route("GET", "/rest/v1/system", api.system),
+            route("POST", "/rest/v1/login", api.log_in),
+            route("GET", "/rest/v2/manager/node/backends", api.manager_backends),
+            route("GET", "/rest/v2/manager/node/frontends", api.manager_frontends),
+            route("POST", "/api/query/{}/{}", api.statement),
+            route("GET", "/api/enable_light_schema_change/{}/{}", api.light_schema_change),
+            route("GET", "/api/_get_ddl", api.create_statement),
+            route("GET", "/api/tso", api.refused),
+            route("POST", "/api/ingestion_load/{}/{}/_create", api.refused),
+            route("POST", "/api/ingestion_load/{}/{}/_update", api.refused),
+        ]
+
+    @property
+    def port(self) -> int:
+        """Returns the port it listens on, 0 before the start."""
+        return int(self._runner.addresses[0][1]) if self._runner is not None and self._runner.addresses else 0
 
     @property
     def address(self) -> str:
@@ -163,7 +194,7 @@ class HttpService:
         site = web.SockSite(self._runner, listener, ssl_context=self.tls, backlog=_ACCEPTED_AT_ONCE)
         await site.start()
         listener.listen(_BACKLOG)
-        self._status.address = self.address
+        self._connectors.address = self.address
 
     async def stop(self) -> None:
         """Refuses new requests; running loads end or are aborted, then connections close."""

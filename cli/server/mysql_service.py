@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
@@ -11,6 +12,7 @@ from seqstore.cli.mysql.server import MysqlServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.store import Store, UnavailableError
+from seqstore.store.sql.session.server_context import Ports
 
 
 class MysqlService:
@@ -20,6 +22,7 @@ class MysqlService:
         port: 0 means a free one.
         guard: counts failed logins; the HTTP service has the same.
         audit: records logins and statements; None records none.
+        ports: returns the ports of the server's services, for SHOW FRONTENDS.
     """
 
     def __init__(
@@ -29,6 +32,7 @@ class MysqlService:
         port: int,
         guard: LoginGuard | None = None,
         audit: AuditLog | None = None,
+        ports: Callable[[], Ports] = Ports,
     ) -> None:
         self._store = store
         self._host = settings.host
@@ -50,6 +54,12 @@ class MysqlService:
             guard=guard,
             audit=audit,
         )
+        self._server.ports = ports
+
+    @property
+    def port(self) -> int:
+        """Returns the port it listens on, 0 before the start."""
+        return self._server.port
 
     @property
     def address(self) -> str:

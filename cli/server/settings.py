@@ -12,7 +12,7 @@ from seqstore.store import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
 _OTHER_FILES = 256  # of the store, of loads and of DuckDB
-_MAY_BE_ZERO = frozenset(["maintenance_seconds", "memory_bytes_max"])
+_LEAST = {"maintenance_seconds": 0, "memory_bytes_max": 0, "thrift_port": -1, "flight_port": -1}
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class ServerSettings:
         audit_log_bytes_max: of one file.
         audit_log_hours: a file holds events of so many hours of UTC.
         audit_log_files_max: closed files that are kept.
+        thrift_port: of the scans of Doris's connectors, Doris's `be_port`; -1 without them, 0 a free port.
+        flight_port: of Arrow Flight SQL, Doris's `arrow_flight_sql_port`; -1 without it, 0 a free port.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
 
@@ -75,6 +77,8 @@ class ServerSettings:
     audit_log_bytes_max: int = 64 * _MIB
     audit_log_hours: int = 24
     audit_log_files_max: int = 30
+    thrift_port: int = -1
+    flight_port: int = -1
     maintenance_seconds: int = 30
 
     @classmethod
@@ -92,10 +96,10 @@ class ServerSettings:
                 value = given[name] = tuple(value)
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
-            least = 0 if name in _MAY_BE_ZERO else 1
+            least = _LEAST.get(name, 1)
             is_small = isinstance(value, int) and not isinstance(value, bool) and value < least
             if type(value) is not known[name] or is_small:
-                integer = "a positive integer" if least else "an integer from 0"
+                integer = "a positive integer" if least == 1 else f"an integer from {least}"
                 wanted = {str: "a text", bool: "true or false", tuple: "a list of texts"}.get(
                     known[name], integer
                 )

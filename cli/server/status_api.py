@@ -1,12 +1,11 @@
-"""The read-only endpoints of Doris: labels, error logs, health, metrics, versions, backends."""
+"""The read-only endpoints of Doris: labels, error logs, health, metrics, versions."""
 
 from __future__ import annotations
 
 import asyncio
 import re
 from importlib import metadata
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Final
 
 from aiohttp import web
 
@@ -28,16 +27,11 @@ _STATES: Final = {
 
 
 class StatusApi:
-    """Answers that change nothing.
-
-    Attributes:
-        address: of the service, set when it has one.
-    """
+    """Answers that change nothing."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        self.address = ""
 
     # ------------------------------------------------------------------------------------------ loads
 
@@ -112,12 +106,6 @@ class StatusApi:
         """Serves GET /api/bootstrap: whether the service is up."""
         data = {"replayedJournalId": 0, "queryPort": 0, "rpcPort": 0, "version": _version()}
         return manager_reply(data)
-
-    async def backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """Serves GET /api/backends: the servers that accept loads directly, which is this one."""
-        url = urlsplit(f"//{request.headers.get('Host')}" if request.headers.get("Host") else self.address)
-        backend: dict[str, Any] = {"ip": url.hostname, "http_port": url.port or 80, "is_alive": True}
-        return manager_reply({"backends": [backend]})
 
     async def version(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves GET /api/fe_version_info."""

@@ -1,8 +1,9 @@
 """Stream load over HTTP: the steps between a request and `loaders.stream_load`.
 
-1. A client that waits for `100 Continue`, and one that sends no body at all, is redirected with 307 (LR1), to
-   the advertised address or back to the address of the request; the mark in the new address ends this. Others
-   are served at once: they have sent the body already.
+1. A client that sends no body at all is redirected with 307 (LR1), to the advertised address or back to the
+   address of the request; the mark in the new address ends this. So is every client that did not come to the
+   advertised address, if there is one. Others are served at once: a connector that chose this server from
+   `/api/backends` takes 307 for a failure.
 2. The length must be announced, or the body be chunked (LR3).
 3. The load runs in a thread, which checks headers, user and table before it requests the body: the server
    sends `100 Continue` when the thread reads its first byte. Small bodies that are on their way anyway are
@@ -114,7 +115,7 @@ class StreamLoadApi:
 
         This is the second phase of a load in two phases (PC2).
         """
-        if self._settings.advertised_address and _MARK not in request.query:
+        if _is_elsewhere(request, self._settings.advertised_address):
             return _moved(request, self._settings.advertised_address)
         headers = _first_headers(request)
 
@@ -326,10 +327,14 @@ def _is_chunked(request: web.BaseRequest) -> bool:
 
 
 def _must_move(request: web.BaseRequest, advertised: str) -> bool:
-    if _MARK in request.query:
-        return False
     has_body = bool(request.content_length) or _is_chunked(request)
-    return bool(advertised) or _expects_continue(request) or not has_body
+    return _is_elsewhere(request, advertised) or (not has_body and _MARK not in request.query)
+
+
+def _is_elsewhere(request: web.BaseRequest, advertised: str) -> bool:
+    """Returns whether a client must come to the advertised address first."""
+    is_there = request.headers.get("Host", "").lower() == advertised.lower()
+    return bool(advertised) and not is_there and _MARK not in request.query
 
 
 def _moved(request: web.BaseRequest, advertised: str) -> web.Response:

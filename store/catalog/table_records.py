@@ -44,6 +44,16 @@ def exchange_names(tx: CatalogTransaction, database: int, one: str, other: str) 
         tx.put("tables", key, {**tx.get("tables", key), "name": name})
 
 
+def change_name(tx: CatalogTransaction, database: int, table_name: str, new_name: str) -> None:
+    """Gives a table a name that is free; its rows, history and handles stay with its id."""
+    table_id = records.find_table(tx, database, table_name)
+    assert table_id is not None
+    key = records.table_key(table_id)
+    tx.delete("names", records.name_key(database, table_name))
+    tx.put("names", records.name_key(database, new_name), table_id)
+    tx.put("tables", key, {**tx.get("tables", key), "name": new_name})
+
+
 def forget_table(tx: CatalogTransaction, database: int, table_name: str) -> str:
     """Removes every record of a table; returns the directory of its files."""
     table_id = records.find_table(tx, database, table_name)

@@ -220,6 +220,12 @@ def drop_constraint(schema: TableSchema, name: str) -> Altered:
 
 
 @schema_change
+def set_comment(schema: TableSchema, comment: str) -> Altered:
+    """Changes the comment of the table."""
+    return Altered(replace(schema, comment=comment), ("the comment",))
+
+
+@schema_change
 def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
     """Sets properties.
 

@@ -329,6 +329,15 @@ def _with_castable_values(changed: Column) -> Column:
     return changed
 
 
+@schema_change
+def comment_column(schema: TableSchema, name: str, comment: str) -> Altered:
+    """Changes the comment of a column, and nothing else."""
+    column = schema.column(name)
+    changed = replace(column, comment=comment)
+    columns = tuple(changed if c.id == column.id else c for c in schema.columns)
+    return Altered(replace(schema, columns=columns), (f"column {column.name} (its comment)",))
+
+
 def _bad_column(message: str) -> InvalidInputError:
     return InvalidInputError(message, kind="bad_column")
 

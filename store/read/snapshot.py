@@ -18,6 +18,7 @@ from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
 from seqstore.store.read.scan import ScanMetrics, scan_batches, scan_metrics, unpruned
 from seqstore.store.read.table_state import TableState
+from seqstore.store.read.tablets import Tablets, of_tablets, tablet_ids
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -136,6 +137,20 @@ class Snapshot:
         The result is NULL without such rows.
         """
         return extreme(self._state, column, conditions, largest=largest, deleted=deleted)
+
+    @internal
+    def tablet_ids(self) -> list[int]:
+        """Returns the tablets that together have the rows of this version (read.tablets)."""
+        return tablet_ids(self._state)
+
+    @internal
+    def of_tablets(self, tablets: Tablets) -> Snapshot:
+        """Returns this version with only the rows of some tablets; holds the version as this one does.
+
+        Raises:
+            NotFoundError: the version has no such tablet.
+        """
+        return Snapshot(of_tablets(self._state, tablets), self._lease)
 
     def close(self) -> None:
         """Releases the version; open readers of the snapshot keep it until they are read or dropped."""

@@ -123,13 +123,14 @@ class TableState:
 
     def since(self, before: TableState) -> TableState:
         """Returns this version with only those segments that an earlier state does not have."""
-        return self._with_only([slot for slot in self.segments if slot not in before.segments])
+        return self.with_only([slot for slot in self.segments if slot not in before.segments])
 
     def arrived_after(self, version: int) -> TableState:
         """Returns this version with only those segments that were added after an earlier one."""
-        return self._with_only([slot for slot, live in self.segments.items() if live.created > version])
+        return self.with_only([slot for slot, live in self.segments.items() if live.created > version])
 
-    def _with_only(self, slots: Sequence[int]) -> TableState:
+    def with_only(self, slots: Sequence[int]) -> TableState:
+        """Returns this version with only some of its segments."""
         segments = {slot: self.segments[slot] for slot in slots}
         return replace(self, segments=segments, prior_runs=(), fresh=tuple(slots))
 

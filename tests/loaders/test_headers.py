@@ -154,7 +154,6 @@ def test_flexible_updates_refuse_what_they_cannot_go_with(name: str) -> None:
         ({"label": "x" * 129}, "Label format error"),
         ({"jsonpaths": "[1]"}, "Invalid jsonpaths"),
         ({"jsonpaths": "[" * 100_000}, "Invalid jsonpaths"),
-        ({"hidden_columns": "__DORIS_DELETE_SIGN__", "columns": "a"}, "columns header"),
         ({"column_separator": ",", "line_delimiter": ","}, "must differ"),
         ({"enclose": ",", "column_separator": ","}, "must differ"),
     ],

@@ -48,7 +48,8 @@ def use_store(store: Store) -> None:
     databases: list[str] = store.databases()
     tables: list[str] = store.tables("other")
     store.create_table("other.made", TableSchema.from_arrow(rows((1, "a")).schema, ["k"]))
-    store.replace_table("other.gone", "other.made", swap=False)
+    store.rename_table("other.made", "named")
+    store.replace_table("other.gone", "other.named", swap=False)
     cleaned: int = store.clean_labels("other")
     assert cleaned == 0
     store.drop_table("other.gone", if_exists=True)

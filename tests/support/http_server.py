@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +25,7 @@ from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.store.sql.session.server_context import Ports
 from tests.support.children import MODULES
 
 
@@ -117,10 +118,14 @@ def basic(user: str) -> str:
 
 @contextmanager
 def serving(
-    store: Store, guard: LoginGuard | None = None, audit: AuditLog | None = None, **settings: Any
+    store: Store,
+    guard: LoginGuard | None = None,
+    audit: AuditLog | None = None,
+    ports: Callable[[], Ports] = Ports,
+    **settings: Any,
 ) -> Iterator[Client]:
     """The HTTP service of a store on a free port, in a thread."""
-    service = HttpService(store, ServerSettings(**settings), 0, guard, audit)
+    service = HttpService(store, ServerSettings(**settings), 0, guard, audit, ports)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -183,6 +188,11 @@ class ServerProcess:
         mysql = next(line for line in self.lines if "mysql://" in line)
         self.mysql_port = int(mysql.rpartition(":")[2])
         self.client = Client(found.rpartition(" ")[2])
+
+    def port(self, scheme: str) -> int:
+        """The port of one of its services, such as `grpc`."""
+        line = next(line for line in self.lines if f" {scheme}://" in line)
+        return int(line.rpartition(":")[2])
 
     def stop(self, timeout: float = 60) -> int:
         """Asks it to stop; its exit code."""

@@ -57,6 +57,7 @@ _ESCAPES: Final = {f"\\{char}": char for char in map(chr, range(32, 127))} | {
     "\\%": "\\%",
     "\\_": "\\_",
 }
+TABLETS: Final = "tablets"  # of a partition's `meta`: the ids in TABLET (..)
 _VERSION_PHRASES: Final[dict[tuple[str, ...], str]] = {("FOR", "TIME"): "TIMESTAMP"}
 _TYPE_WORDS: Final = {"DATETIMEV1": TokenType.DATETIME, "DATETIMEV2": TokenType.DATETIME,
                       "DATEV1": TokenType.DATE, "DATEV2": TokenType.DATE, "DECIMALV2": TokenType.DECIMAL,
@@ -104,7 +105,28 @@ class SqlParser(DorisParser):
     PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
 
+    def _parse_table_parts(self, *arguments: Any, **named: Any) -> Any:
+        """Parses a table's name, and `TABLET (id, ..)` behind it: the shares of its rows to read."""
+        table = super()._parse_table_parts(*arguments, **named)
+        if isinstance(table, exp.Table) and (tablets := self._parse_tablets()):
+            table.set("partition", exp.Partition(expressions=[]))
+            table.args["partition"].meta[TABLETS] = tablets
+        return table
+
     def _parse_partition(self) -> exp.Partition | None:
+        """Parses `PARTITION ..`, and `TABLET (id, ..)` behind it."""
+        found = self._parse_named_partitions()
+        if found is not None and (tablets := self._parse_tablets()):
+            found.meta[TABLETS] = tablets
+        return found
+
+    def _parse_tablets(self) -> tuple[str, ...]:
+        following = self._next.token_type if self._next else None
+        if following is not TokenType.L_PAREN or not self._match_text_seq("TABLET"):
+            return ()
+        return tuple(item.name if item else "" for item in self._parse_wrapped_csv(self._parse_primary))
+
+    def _parse_named_partitions(self) -> exp.Partition | None:
         """Parses `PARTITION[S] (name, ..)`, and Doris's `PARTITION name` (D15)."""
         following = self._next.token_type if self._next else None
         if following is TokenType.L_PAREN or not self._match_texts(self.PARTITION_KEYWORDS):

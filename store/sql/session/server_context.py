@@ -83,6 +83,16 @@ def _is_always_there(_is_cancelled: bool) -> bool:
 
 
 @dataclass(frozen=True)
+class Ports:
+    """The ports of a server's services, 0 for one that does not run."""
+
+    http: int = 0
+    mysql: int = 0
+    thrift: int = 0
+    flight: int = 0
+
+
+@dataclass(frozen=True)
 class ServerContext:
     """A server as one of its sessions knows it; without arguments, of a session that stands alone.
 
@@ -94,6 +104,7 @@ class ServerContext:
         has_client: called while a statement runs, with whether it was cancelled; returns whether a client
             waits for it.
         queues: of the workload groups; all sessions of a server share them.
+        ports: returns the ports of the server's services.
     """
 
     global_variables: dict[str, str] = field(default_factory=dict)
@@ -102,3 +113,4 @@ class ServerContext:
     connection_id: int = 0
     has_client: Callable[[bool], bool] = _is_always_there
     queues: WorkloadQueues = field(default_factory=WorkloadQueues)
+    ports: Callable[[], Ports] = Ports

@@ -14,7 +14,9 @@ from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.catalog.workload_groups import NORMAL, USER_GROUP, USER_MEMORY, WorkloadGroup
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
+from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.store_snapshot import StoreSnapshot
+from seqstore.store.read.tablets import Tablets
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
@@ -477,8 +479,16 @@ class _StatementVersions:
             number = version
             if isinstance(number, datetime):
                 number = session.store.table(name).version_as_of(session.in_zone(number))
-            found = self._opened[name, version] = self._snapshot(name, number)
+            if isinstance(number, Tablets):
+                found = self._of_tablets(name, number)
+            else:
+                found = self._snapshot(name, number)
+            self._opened[name, version] = found
         return found
+
+    def _of_tablets(self, name: str, tablets: Tablets) -> Readable:
+        found = self._snapshot(name, tablets.version)
+        return found.of_tablets(tablets) if isinstance(found, Snapshot) else found
 
     def newest(self, table: Table) -> int:
         """Returns the version of a table that the statement reads."""

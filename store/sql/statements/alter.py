@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl import alter as table_changes
@@ -13,7 +13,7 @@ from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.drop_feature import drop_feature
 from seqstore.store.errors import bad_property
 from seqstore.store.schema.column import Column
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import (
     parse_column,
@@ -106,7 +106,15 @@ def _parse_drop(stream: TokenStream) -> Change:
 
 
 def _parse_modify(stream: TokenStream) -> Change:
+    """Parses a column that is declared anew, or the comment alone of the table or of a column."""
+    if stream.word() == "COMMENT" and stream.kind(1) is TokenType.STRING:
+        stream.need("COMMENT")
+        return table_changes.set_comment(stream.string("a comment"))
     stream.take("COLUMN")
+    if stream.word(1) == "COMMENT" and stream.kind(2) is TokenType.STRING:
+        name = stream.name("a column name")
+        stream.need("COMMENT")
+        return column_changes.comment_column(name, stream.string("a comment"))
     column, nullable, is_key = parse_column(stream)
     if stream.word() in ("FIRST", "AFTER"):
         stream.refuse("the order of columns cannot be changed; it has no effect on storage")
@@ -246,6 +254,29 @@ def _run_replace(statement: ReplaceTable, session: Session) -> None:
     session.store.replace_table(name, f"{database}.{statement.other}", swap=statement.swap)
 
 
+@dataclass(frozen=True)
+class RenameTable:
+    """ALTER TABLE t RENAME new_name."""
+
+    table: TableName
+    new_name: str
+
+
+def _parse_rename_table(stream: TokenStream) -> Any:
+    """Parses the new name of a table, or the changes of ALTER TABLE that begin with RENAME COLUMN."""
+    start = stream.at
+    table = parse_table_name(stream)
+    stream.need("RENAME")
+    if stream.word() == "COLUMN" and stream.kind(1) is not None:
+        stream.at = start
+        return _parse(stream)
+    return RenameTable(table, stream.name("its new name, or COLUMN"))
+
+
+def _run_rename_table(statement: RenameTable, session: Session) -> None:
+    session.store.rename_table(session.full_name(statement.table), statement.new_name)
+
+
 def _run(statement: AlterTable, session: Session) -> None:
     not_null = session.store.settings.columns_not_null_by_default
     changes = [
@@ -281,6 +312,7 @@ KINDS: Final = (
         _run_switch_keys,
     ),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
+    StatementKind(("ALTER TABLE * RENAME",), RenameTable, _parse_rename_table, _run_rename_table),
     StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )

@@ -15,6 +15,7 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
+from seqstore.store.sql.session.server_context import Ports
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import describe, matching, parse_database, parse_like
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -157,9 +158,9 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
                 ("utf8mb4", "UTF-8 Unicode", "utf8mb4_0900_bin", "4")),
     "CATALOGS": (("CatalogId", "CatalogName", "Type", "IsCurrent", "CreateTime", "LastUpdateTime", "Comment"),
                  ("0", "internal", "internal", "yes", "", "", "the catalog of this store")),
-    "FRONTENDS": (("Name", "Host", "HttpPort", "IsMaster", "Alive", "Version"),
-                  ("fe_1", "127.0.0.1", "", "true", "true", SERVER_VERSION)),
-    "BACKENDS": (("BackendId", "Host", "Alive", "Version"), ()),
+    "FRONTENDS": (("Name", "Host", "HttpPort", "QueryPort", "ArrowFlightSqlPort", "Role", "IsMaster",
+                   "Alive", "Version"), ()),
+    "BACKENDS": (("BackendId", "Host", "BePort", "HttpPort", "ArrowFlightSqlPort", "Alive", "Version"), ()),
     "STATUS": (("Variable_name", "Value"), ()),
     "ERRORS": (("Level", "Code", "Message"), ()),
     "PLUGINS": (("Name", "Status", "Type", "Library", "License"), ()),
@@ -168,6 +169,7 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
 }  # fmt: skip
+_HOST: Final = "127.0.0.1"
 _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
                 "STORAGE ENGINES": "ENGINES"}  # fmt: skip
 
@@ -179,9 +181,21 @@ def _parse_list(stream: TokenStream) -> ShowList:
     return ShowList(_SAME.get(name, name), like)
 
 
-def _list(statement: ShowList, _session: Session) -> Result:
+def _list(statement: ShowList, session: Session) -> Result:
     headings, row = _LISTS[statement.name]
+    if statement.name in ("FRONTENDS", "BACKENDS"):
+        row = _node(statement.name, session.server.ports())
     return text_rows(headings, [row] if matching(row[:1], statement.like) else [])
+
+
+def _node(name: str, ports: Ports) -> tuple[str, ...]:
+    """Returns this server as Doris's only frontend or backend; a service that does not run has port -1."""
+    http, mysql, thrift, flight = (
+        str(port or -1) for port in (ports.http, ports.mysql, ports.thrift, ports.flight)
+    )
+    if name == "FRONTENDS":
+        return ("fe_1", _HOST, http, mysql, flight, "FOLLOWER", "true", "true", SERVER_VERSION)
+    return ("10001", _HOST, thrift, http, flight, "true", SERVER_VERSION)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.read.tablets import Tablets
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -31,6 +32,7 @@ from seqstore.store.schema.column import (
 )
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.parse.dialect import TABLETS
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.types.column_types import ColumnType, parse_type
@@ -58,8 +60,8 @@ def source_column(name: str) -> str:
     return shown_name(name) if name in HIDDEN_COLUMNS else name
 
 
-# A version number, a time in the session's zone, or None for the newest version.
-Version: TypeAlias = "int | datetime | None"
+# A version number, a time in the session's zone, tablets of a version, or None for the newest version.
+Version: TypeAlias = "int | datetime | Tablets | None"
 
 
 class Readable(Protocol):
@@ -236,7 +238,7 @@ def _stored_relation(
     partition = node.args.get("partition")
     partitions = tuple(item.name for item in partition.expressions) if partition is not None else ()
     node.set("partition", None)
-    alias, version = node.alias or node.name, _version(node)
+    alias, version = node.alias or node.name, _version(node, partition)
     return Relation(node, table, alias, _opened(node, table, version, open_snapshot), partitions)
 
 
@@ -298,8 +300,16 @@ def cte_of(node: exp.Expr) -> exp.CTE | None:
     return None
 
 
-def _version(node: exp.Table) -> Version:
+def _version(node: exp.Table, partition: exp.Partition | None) -> Version:
     version = node.args.get("version")
+    tablets = partition.meta.get(TABLETS) if partition is not None else None
+    if tablets is not None:
+        if version is not None or not all(re.fullmatch("[0-9]{1,19}", number) for number in tablets):
+            raise InvalidInputError(
+                f"table {node.name!r}: TABLET takes ids, which tell the version, and no FOR VERSION AS OF",
+                kind="bad_tablet",
+            )
+        return Tablets.of([int(number) for number in tablets])
     if version is None:
         return None
     number = version.expression

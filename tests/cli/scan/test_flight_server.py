@@ -1,0 +1,149 @@
+"""Arrow Flight SQL by pyarrow's client; the messages are built as the protocol describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+from seqstore import Session, Store
+from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.scan.flight_messages import fields
+from seqstore.cli.scan.flight_server import FlightSqlServer
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[FlightSqlServer]:
+    running = FlightSqlServer(store, "grpc://127.0.0.1:0", LoginGuard())
+    yield running
+    running.shutdown()
+
+
+class FlightClient:
+    """A client that has logged in."""
+
+    def __init__(self, port: int, user: str = "root", password: str = "") -> None:
+        self.client = flight.connect(f"grpc://127.0.0.1:{port}")
+        token = self.client.authenticate_basic_token(user, password)
+        self.options = flight.FlightCallOptions(headers=[token])
+
+    def query(self, text: str, name: str = "CommandStatementQuery") -> pa.Table:
+        info = self.client.get_flight_info(descriptor(name, text), self.options)
+        [endpoint] = info.endpoints
+        rows = self.client.do_get(endpoint.ticket, self.options).read_all()
+        assert rows.schema == info.schema
+        return rows
+
+
+@pytest.fixture
+def client(server: FlightSqlServer) -> FlightClient:
+    return FlightClient(server.port)
+
+
+def message(name: str, text: str) -> bytes:
+    """An `Any` with a message whose first field is a text shorter than 128 bytes."""
+    kind = f"type.googleapis.com/arrow.flight.protocol.sql.{name}".encode()
+    value = b"\x0a" + bytes([len(text.encode())]) + text.encode()
+    return b"\x0a" + bytes([len(kind)]) + kind + b"\x12" + bytes([len(value)]) + value
+
+
+def descriptor(name: str, text: str) -> Any:
+    return flight.FlightDescriptor.for_command(message(name, text))
+
+
+def test_queries_return_their_rows_with_the_types_of_arrow(client: FlightClient) -> None:
+    [row] = client.query("SELECT sum(v) AS n, max(k) FROM db.t WHERE k < 100").to_pylist()
+    assert row == {"n": 10, "max(k)": 99}
+    [row] = client.query("SELECT * FROM db.every WHERE k = 1").to_pylist()
+    assert (row["dt"], row["l"]) == (datetime(1960, 1, 1, 10), "170141183460469231731687303715884105727")
+    assert client.query("SELECT k FROM db.seen").num_rows == 280
+
+
+def test_rows_read_by_tablet_have_text_for_timestamps(client: FlightClient, store: Store) -> None:
+    with store.table("db.every").snapshot() as snapshot:
+        [only] = snapshot.tablet_ids()
+    rows = client.query(f"/* ApplicationName=Spark */SELECT `dt` FROM db.every TABLET({only}) WHERE k = 1")
+    assert rows.to_pylist() == [{"dt": "1960-01-01 10:00:00.000000"}]
+
+
+def test_a_statement_can_be_prepared_without_parameters(client: FlightClient) -> None:
+    action = flight.Action(
+        "CreatePreparedStatement", message("ActionCreatePreparedStatementRequest", "SELECT 1 AS x")
+    )
+    [result] = client.client.do_action(action, client.options)
+    answer = fields(fields(result.body.to_pybytes())[2])  # type: ignore[arg-type]
+    assert pa.ipc.read_schema(pa.py_buffer(answer[2])).names == ["x"]
+    assert client.query(answer[1].decode(), "CommandPreparedStatementQuery").to_pylist() == [{"x": 1}]  # type: ignore[union-attr]
+    closing = flight.Action("ClosePreparedStatement", b"")
+    assert list(client.client.do_action(closing, client.options)) == []
+
+
+def test_an_update_runs_and_tells_the_number_of_rows(client: FlightClient, store: Store) -> None:
+    given = descriptor("CommandStatementUpdate", "INSERT INTO db.t VALUES (5000, 1), (5001, 1)")
+    writer, reader = client.client.do_put(given, pa.schema([]), client.options)
+    writer.done_writing()
+    assert fields(reader.read().to_pybytes()) == {1: 2}
+    writer.close()
+    assert store.table("db.t").get(pa.table({"k": [5000, 5001]})).num_rows == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "part"),
+    [
+        ("CommandStatementQuery", "SELEC 1", pa.ArrowInvalid, "SELEC"),
+        ("CommandStatementQuery", "SELECT * FROM db.nope", pa.ArrowKeyError, "nope"),
+        ("CommandStatementQuery", "DROP TABLE db.t", pa.ArrowInvalid, "no query"),
+        ("CommandGetTables", "x", pa.ArrowInvalid, "CommandGetTables"),
+        ("CommandStatementSubstraitPlan", "x", pa.ArrowInvalid, "not supported"),
+    ],
+)
+def test_what_is_not_served_is_refused_by_name(
+    client: FlightClient, store: Store, name: str, text: str, error: type[Exception], part: str
+) -> None:
+    with pytest.raises(error, match=part):
+        client.query(text, name)
+    assert "t" in store.tables("db")
+
+
+def test_bytes_that_are_no_command_are_refused(client: FlightClient) -> None:
+    for data in (b"", b"\xff" * 40, b"\x0a\x7f", b"select 1"):
+        with pytest.raises(pa.ArrowInvalid, match="command of Arrow Flight SQL"):
+            client.client.get_flight_info(flight.FlightDescriptor.for_command(data), client.options)
+        with pytest.raises(pa.ArrowInvalid, match="command of Arrow Flight SQL"):
+            client.client.do_get(flight.Ticket(data), client.options).read_all()
+
+
+def test_logins_are_checked_and_failures_are_counted(server: FlightSqlServer) -> None:
+    bare = flight.connect(f"grpc://127.0.0.1:{server.port}")
+    with pytest.raises(flight.FlightUnauthenticatedError, match="Basic"):
+        bare.get_flight_info(descriptor("CommandStatementQuery", "SELECT 1"))
+    stale = flight.FlightCallOptions(headers=[(b"authorization", b"Bearer made-up")])
+    with pytest.raises(flight.FlightUnauthenticatedError, match="log in again"):
+        bare.get_flight_info(descriptor("CommandStatementQuery", "SELECT 1"), stale)
+    for _ in range(FAILURES_AT_ONCE_MAX):
+        with pytest.raises(flight.FlightUnauthenticatedError):
+            FlightClient(server.port, "root", "wrong")
+    with pytest.raises(flight.FlightUnauthenticatedError, match="blocked"):
+        FlightClient(server.port, "reader", "wrong")
+
+
+def test_a_user_reads_only_databases_with_the_privilege(server: FlightSqlServer) -> None:
+    assert FlightClient(server.port, "reader", "a-word").query("SELECT k FROM db.t").num_rows == 280
+    with pytest.raises(flight.FlightUnauthorizedError, match="SELECT privilege"):
+        FlightClient(server.port, "loader", "a-word").query("SELECT k FROM db.t")
+
+
+def test_a_read_that_is_given_up_releases_its_version(client: FlightClient, store: Store) -> None:
+    info = client.client.get_flight_info(
+        descriptor("CommandStatementQuery", "SELECT * FROM db.t"), client.options
+    )
+    reader = client.client.do_get(info.endpoints[0].ticket, client.options)
+    reader.read_chunk()
+    reader.cancel()
+    with Session(store, "db") as session:
+        list(session.execute("DROP TABLE t"))
+    assert "t" not in store.tables("db")
