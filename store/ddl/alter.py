@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.schema_change_job import refuse_during_change
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
+from seqstore.store.maintenance.schema_change_job import refuse_during_change
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props

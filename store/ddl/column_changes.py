@@ -49,29 +49,13 @@ def add_column(
     """
     if schema.groups and not is_key:  # a column alone is in no group
         with_added(schema.groups, [*schema.columns, column], schema.key, {})
-    check_name(column.name, "column")
-    if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
-        raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
-    if schema.find(column.name) is not None:
-        raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
-    if column.auto_increment is not None:
-        raise _bad_column(f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made")
-    if not column.nullable and column.default is None:
-        raise InvalidInputError(
-            f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
-            kind="bad_default",
-        )
+    _refuse_addition(schema, column)
     default_scalar(column, datetime.now())
     initial = column.default
     if initial is not None and initial.is_current_time:  # evaluated once for the rows that are there
         now = datetime.now().replace(microsecond=0)
         initial = Default("constant", str(default_scalar(column, now).as_py()))
     added = replace(column, id=_next_id(schema), initial=initial)
-    if is_key and schema.is_duplicate:
-        raise InvalidInputError(
-            f"column {column.name!r}: ADD COLUMN .. KEY needs a unique key; add a value column",
-            kind="not_supported",
-        )
     key_columns = len(schema.declared_key)
     end = key_columns if is_key else len(schema.columns)
     place = end if after is None else schema.columns.index(schema.column(after)) + 1
@@ -86,8 +70,29 @@ def add_column(
     return Altered(changed, (f"{'key ' if is_key else ''}column {column.name} (added)",), rewrites=is_key)
 
 
+def _refuse_addition(schema: TableSchema, column: Column) -> None:
+    """Checks a new column by itself."""
+    check_name(column.name, "column")
+    if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
+        raise InvalidInputError(f"column name {column.name!r} is reserved", kind="bad_name")
+    if schema.find(column.name) is not None:
+        raise AlreadyExistsError(f"Can not add column which already exists in base table: {column.name}")
+    if column.auto_increment is not None:
+        raise _bad_column(f"column {column.name!r}: AUTO_INCREMENT is declared when a table is made")
+    if not column.nullable and column.default is None:
+        raise InvalidInputError(
+            f"column {column.name!r} is NOT NULL and has no default: rows that are there would lack it",
+            kind="bad_default",
+        )
+
+
 def _refuse_key(schema: TableSchema, column: Column, place: int) -> None:
     """Checks that a new column can stand in the key at some place."""
+    if schema.is_duplicate:
+        raise InvalidInputError(
+            f"column {column.name!r}: ADD COLUMN .. KEY needs a unique key; add a value column",
+            kind="not_supported",
+        )
     if not column.type.can_be_key:
         raise InvalidInputError(
             f"column {column.name!r}: {column.type} cannot be the type of a key column", kind="bad_type"

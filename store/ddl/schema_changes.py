@@ -1,6 +1,6 @@
 """The schema changes of a store: what is light is done at once, and the rest by jobs in the background.
 
-A job (catalog.schema_change_job) is submitted by the transaction that checks its statement. Then
+A job (maintenance.schema_change_job) is submitted by the transaction that checks its statement. Then
 
 1. PENDING: a thread of the store handle begins it.
 2. WAITING_TXN: transactions of the table that began before it end first.
@@ -28,14 +28,6 @@ import pyarrow as pa
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.schema_change_job import (
-    PENDING,
-    RUNNING,
-    TIMEOUT_SECONDS,
-    WAITING_TXN,
-    SchemaChangeJob,
-    SchemaChangeJobs,
-)
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     TransactionStatus,
@@ -53,6 +45,14 @@ from seqstore.store.errors import (
 )
 from seqstore.store.maintenance.reshaping import Reshaping
 from seqstore.store.maintenance.rewrite import Rewrite
+from seqstore.store.maintenance.schema_change_job import (
+    PENDING,
+    RUNNING,
+    TIMEOUT_SECONDS,
+    WAITING_TXN,
+    SchemaChangeJob,
+    SchemaChangeJobs,
+)
 from seqstore.store.maintenance.segment_merge import MergeCancelled
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal

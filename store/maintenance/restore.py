@@ -24,9 +24,9 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.schema_change_job import refuse_during_change
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.maintenance.compaction import unlabelled
+from seqstore.store.maintenance.schema_change_job import refuse_during_change
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.publish.write_states import refuse_changes
 from seqstore.store.read.live_segment import LiveSegment, Projection

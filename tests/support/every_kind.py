@@ -23,8 +23,8 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
-from seqstore.store.catalog.schema_change_job import PENDING, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.maintenance.scheduler import maintain
+from seqstore.store.maintenance.schema_change_job import PENDING, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session

@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.schema_change_job import RUNNING, TIMEOUT_SECONDS, SchemaChangeJob
+from seqstore.store.maintenance.schema_change_job import RUNNING, TIMEOUT_SECONDS, SchemaChangeJob
 from seqstore.store.sql.evaluate.result_filter import filter_result
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName

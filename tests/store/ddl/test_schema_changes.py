@@ -24,7 +24,7 @@ from seqstore import (
     Table,
     UnavailableError,
 )
-from seqstore.store.catalog.schema_change_job import ATTEMPTS_MAX, SchemaChangeJob, SchemaChangeJobs
+from seqstore.store.maintenance.schema_change_job import ATTEMPTS_MAX, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.runtime import failpoint
 from seqstore.store.sql import Session
 from seqstore.store.types.column_types import parse_type
