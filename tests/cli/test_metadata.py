@@ -79,6 +79,7 @@ MORE = [
     "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
     "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
     "ALTER TABLE {db}.marker_t MODIFY COLUMN marker_c BIGINT KEY",
+    "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
     "PAUSE ROUTINE LOAD FOR {db}.marker_j",
     "STOP ROUTINE LOAD FOR {db}.marker_j",
     "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
