@@ -39,6 +39,7 @@ STATEMENTS = {
     "ShowLoad": "SHOW LOAD FROM {db}",
     "ShowPartitions": "SHOW PARTITIONS FROM {db}.marker_t",
     "ShowProcesses": "SHOW FULL PROCESSLIST",
+    "ShowProperty": "SHOW PROPERTY FOR marker_u",
     "ShowRoles": "SHOW ROLES",
     "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
     "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",
@@ -50,6 +51,7 @@ STATEMENTS = {
     "ShowWarnings": "SHOW WARNINGS",
     "FilteredShow": "SHOW TABLES FROM {db} WHERE 1 = 1",
     "AdminShowConfig": "SHOW FRONTEND CONFIG",
+    "ShowWorkloadGroups": "SHOW WORKLOAD GROUPS",
     "UseDatabase": "USE {db}",
 }
 # Others that name a table or a database, or end something of another user.
@@ -79,7 +81,6 @@ MORE = [
     "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
     "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
     "ALTER TABLE {db}.marker_t MODIFY COLUMN marker_c BIGINT KEY",
-    "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
     "PAUSE ROUTINE LOAD FOR {db}.marker_j",
     "STOP ROUTINE LOAD FOR {db}.marker_j",
     "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
