@@ -66,8 +66,7 @@ def serve(
         "tls_certificate_file": str(tls_certificate) if tls_certificate else None,
         "tls_key_file": str(tls_key) if tls_key else None,
     }
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    settings = _fitting(settings)
+    settings = _fitting(replace(settings, **{name: v for name, v in given.items() if v is not None}))
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store, _limited_memory(settings, data_dir(ctx)):
         data_dir(ctx).chmod(0o700)  # it may have been made by another program

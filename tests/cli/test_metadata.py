@@ -39,6 +39,7 @@ STATEMENTS = {
     "ShowLoad": "SHOW LOAD FROM {db}",
     "ShowPartitions": "SHOW PARTITIONS FROM {db}.marker_t",
     "ShowProcesses": "SHOW FULL PROCESSLIST",
+    "ShowProperty": "SHOW PROPERTY FOR marker_u",
     "ShowRoles": "SHOW ROLES",
     "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
     "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",
@@ -50,6 +51,7 @@ STATEMENTS = {
     "ShowWarnings": "SHOW WARNINGS",
     "FilteredShow": "SHOW TABLES FROM {db} WHERE 1 = 1",
     "AdminShowConfig": "SHOW FRONTEND CONFIG",
+    "ShowWorkloadGroups": "SHOW WORKLOAD GROUPS",
     "UseDatabase": "USE {db}",
 }
 # Others that name a table or a database, or end something of another user.

@@ -31,6 +31,7 @@ _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "LOAD", "TRUNCATE", "CANCEL"), "LOAD"),
     **dict.fromkeys(("PAUSE", "RESUME", "STOP"), "LOAD"),
     **dict.fromkeys(("ALTER", "OPTIMIZE", "VACUUM", "REORG", "RESTORE"), "ALTER"),
+    "CANCEL ALTER": "ALTER",
     "CREATE": "CREATE",
     "DROP": "DROP",
     **dict.fromkeys(("DESC", "DESCRIBE", "SHOW CREATE"), "SELECT"),

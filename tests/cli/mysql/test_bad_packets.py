@@ -16,7 +16,7 @@ from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.mysql import MysqlServer
 from tests.cli.mysql_client import ask, dial, log_in
 from tests.support.hostile.bad_packets import Conversation, conversation, framed
-from tests.support.usage import descriptors, resident_bytes
+from tests.support.hostile.usage import descriptors, resident_bytes
 from tests.weight import by_form, torture_minutes
 
 SECONDS_MAX = 60.0

@@ -14,7 +14,7 @@ from seqstore import Settings, Store, StoreError
 from seqstore.store.sql import Session
 from seqstore.store.sql.translate.functions import function_names
 from tests.support.hostile.mutated_statements import mutated, statements_of_the_manual
-from tests.support.usage import descriptors, resident_bytes
+from tests.support.hostile.usage import descriptors, resident_bytes
 from tests.weight import by_form, torture_minutes
 
 STATEMENTS = (Path(__file__).parent / "fuzz_statements.sql").read_text(encoding="utf-8").splitlines()
