@@ -88,7 +88,7 @@ class Peak:
 
 
 def outcome(server: ServerProcess, text: str) -> str:
-    connection = connect(server)
+    connection = connect(server, init_command="SET query_timeout = 10")  # one of them goes on on disk
     try:
         with connection.cursor() as cursor:
             cursor.execute(text)
