@@ -1,4 +1,4 @@
-"""Clients that are killed and stopped leave histories without cycles (tests.support.faults.client_histories)."""
+"""Clients that are killed and stopped see one order of their work; see `client_histories` of the faults."""
 
 from __future__ import annotations
 
