@@ -250,7 +250,7 @@ class LockQueue:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Names the file in errors of the disk.
+    """Raises errors of the disk as those of the store, with the name of the file.
 
     Raises:
         UnavailableError: the block failed on a file.

@@ -145,3 +145,10 @@ def delete_delta_files(table: VersionedTable, record: dict[str, Any]) -> None:
     """Removes the delta files of a stored writer, which nothing needs after the commit."""
     for item in record["deltas"]:
         DeltaFile(**item).delete(table.loader.disk, table.loader.directory)
+
+
+def leave_delta_files(table: VersionedTable, record: dict[str, Any]) -> None:
+    """Leaves the rows of partial updates to the next sweep, which keeps them if the catalog names them."""
+    for item in record["deltas"]:
+        if item["name"]:
+            table.loader.disk.leave(f"{table.loader.directory}/{item['name']}")

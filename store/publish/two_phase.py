@@ -30,6 +30,7 @@ from seqstore.store.errors import CommitUnknownError, InvalidInputError, NotFoun
 from seqstore.store.publish.commit import commit
 from seqstore.store.publish.prepared_writer import (
     delete_delta_files,
+    leave_delta_files,
     writer_from_record,
     writer_to_record,
 )
@@ -115,8 +116,10 @@ def commit_prepared(
             started=time.monotonic() - (transaction.now_ms() - record.begun_ms) / 1000,
         )
     except BaseException as error:
-        if not isinstance(error, CommitUnknownError):
-            for writer in writers:
+        for writer in writers:
+            if isinstance(error, CommitUnknownError):
+                leave_delta_files(writer.table, prepared[writer.table.id])
+            else:
                 writer.delete_files()
         raise
     for writer in writers:

@@ -2,7 +2,7 @@
 
 1. Refuse while a process has the store open: LMDB's lock file tells. It stays locked until the end.
 2. A sound catalog stays as it is.
-3. Read what is left of the data file (catalog.salvage), then the copy for records that may be lost.
+3. Read what is left of the data file (repair.salvage), then the copy for records that may be lost.
 4. Store records that belong to no table, then each table (repair.table_repair), in a catalog in `repair/`.
 5. Link the damaged data file into `damaged/`, then rename the new one into its place: the only step that
    changes the store. A repair that is killed before it begins again; one that is killed after it finds a
@@ -27,9 +27,9 @@ from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, unpack
 from seqstore.store.catalog.data_file import DATA_FILE, LOCK_FILE, fault_in, size_of
 from seqstore.store.catalog.environment import Catalog, is_open
 from seqstore.store.catalog.prepared_records import prepared_files
-from seqstore.store.catalog.salvage import salvage
 from seqstore.store.errors import NotFoundError, StoreError, UnavailableError
 from seqstore.store.repair.report import RepairReport, TableReport
+from seqstore.store.repair.salvage import salvage
 from seqstore.store.repair.segment_files import DiskWithTrash, describe, segment_ids
 from seqstore.store.repair.table_records import TableRecords, add_copy, records_of_tables
 from seqstore.store.repair.table_repair import TableRepair

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import unpack
-from seqstore.store.catalog.salvage import Salvage
 from seqstore.store.catalog.version_chain import EMPTY, VersionState
 from seqstore.store.errors import FormatError
+from seqstore.store.repair.salvage import Salvage
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta

@@ -85,11 +85,11 @@ def test_a_golden_store_is_rebuilt_from_a_flipped_and_from_a_cut_catalog(
     whole = make_golden.unpack(archive, tmp_path / "whole")
     size = data_file(whole).stat().st_size
     random_places = random.Random(archive.stat().st_size)
-    flipped = copy_of(whole, "flipped")
-    flip(flipped, *random_places.choice(list(places(whole, 0, 1))))
-    # Records of format 1 have no checksum of their keys.
-    repair(flipped, copy=whole if archive.parent.name == "format1" else None)
-    assert stores.contents(name_of(archive), flipped) == expected(archive)
+    if archive.parent.name != "format1":  # whose records have no checksum of their keys
+        flipped = copy_of(whole, "flipped")
+        flip(flipped, *random_places.choice(list(places(whole, 0, 1))))
+        repair(flipped)
+        assert stores.contents(name_of(archive), flipped) == expected(archive)
     for cut in (0, 3 * PAGE_BYTES + 5, random_places.randrange(size)):
         copy = copy_of(whole, f"cut-{cut}")
         os.truncate(data_file(copy), cut)
