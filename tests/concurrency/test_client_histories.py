@@ -1,4 +1,4 @@
-"""Clients that are killed and stopped see one order of their work; see `client_histories` of the faults."""
+"""Histories of clients that are killed and stopped have no cycles: see `replays.client_histories`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from seqstore import Session, Store
-from tests.support.faults import client_histories
-from tests.support.faults.client_histories import SETTINGS, Transaction, faults, make_store, read_all, told
+from tests.support.replays import client_histories
+from tests.support.replays.client_histories import SETTINGS, Transaction, faults, make_store, read_all, told
 from tests.weight import by_form, torture_minutes
 
 ROOT: Final = Path(__file__).parents[2]

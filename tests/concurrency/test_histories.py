@@ -1,4 +1,4 @@
-"""Scenario 54: random histories against the real store, see tests.support.histories.
+"""Scenario 54: random histories against the real store, see tests.support.replays.histories.
 
 Several processes share the work, each with a store of its own, and interleave the transactions of a history
 themselves. The seed of every failure is printed with its history. Then processes share one row of one store.
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, ConflictError, Settings, Store, TableSchema, parse_type
-from tests.support.histories import GROUP, run_group
+from tests.support.replays.histories import GROUP, run_group
 from tests.weight import by_form, torture_minutes
 
 # Without the check, without a part of it or with exemptions for all, the first hundred find the fault. Faults

@@ -23,9 +23,9 @@ from tests.support.children import MODULES
 from tests.support.group_events import assert_agrees
 from tests.support.group_model import GroupModel
 from tests.support.partial_model import PartialModel, assert_partial
-from tests.support.updater import PROCESSES, Committed, make_models, make_tables, settings
+from tests.support.replays.updater import PROCESSES, Committed, make_models, make_tables, settings
 
-CHILD = "from tests.support.updater import main; main({!r}, {}, {}, {})"
+CHILD = "from tests.support.replays.updater import main; main({!r}, {}, {}, {})"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from tests.support.bad_requests import BadRequest, bad_request
+from tests.support.hostile.bad_requests import BadRequest, bad_request
 from tests.support.hostile.usage import resident_bytes
 from tests.support.http_server import Client, read_answer, serving
 from tests.weight import by_form, torture_minutes

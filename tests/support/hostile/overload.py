@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.cli.mysql_client import CAPABILITIES
-from tests.support.bad_requests import bad_request
 from tests.support.hostile.bad_packets import conversation, framed
+from tests.support.hostile.bad_requests import bad_request
 from tests.support.http_server import ServerProcess, basic
 
 GOOD, BAD = "good:", "bad:"
