@@ -21,12 +21,14 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
 # Half as many processes again as there are cores: tests wait for brokers, for servers and for intervals, too.
 WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 3 // 2, 8))')
+# Each process of the tests would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest --numprocesses=$(WORKERS)
 LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench torture mutants clean python java mariadb
+.PHONY: help setup demo test test-all test-lowest lint format docs bench torture histories mutants clean python java mariadb
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +74,9 @@ bench: setup ## measure the named workloads on this machine (minutes, gigabytes 
 
 torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
+
+histories: setup ## histories of clients with kills and stops for TORTURE_MINUTES; totals add up in .histories.json
+	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_client_histories.py
 
 mutants: setup ## one-line faults of MODULES, and the tests that notice them (hours; goes on where it stopped)
 	@$(BIN)/python -m tests.support.faults.mutants $(MODULES)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import Allow, open_store
+from seqstore.cli.context import Allow, open_store, without_pandas
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
@@ -50,6 +50,7 @@ def broker_load(
     ] = None,
 ) -> None:
     """Load files as a job describes, several tables at once, all or nothing."""
+    without_pandas()
     from seqstore.loaders.broker.run import BrokerLoad
     from seqstore.loaders.broker.toml_spec import read_spec
 
@@ -66,7 +67,7 @@ def broker_load(
 
 
 def _report(job: LoadJob) -> None:
-    from seqstore.loaders.jobs.record import CANCELLED
+    from seqstore.store.catalog.job_record import CANCELLED
 
     rows = {
         "Label": job.spec.label,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +48,30 @@ def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
     from seqstore.store import Store
 
     return Store.open(data_dir(ctx), create=create)
+
+
+def without_pandas() -> None:
+    """Keeps pyarrow from importing pandas, which takes as long as the work of a short command.
+
+    pyarrow looks for pandas when it converts its first list, and remembers the result. Only its conversions
+    to pandas need it, which no command has but those on Spark; other packages import pandas as ever.
+    """
+    if "pandas" in sys.modules:
+        return
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.array([0])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("pandas is not imported for this command", name=fullname)
 
 
 def split_table(name: str) -> tuple[str, str]:

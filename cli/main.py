@@ -20,7 +20,7 @@ from seqstore.cli.broker_load import broker_load
 from seqstore.cli.context import Settings
 from seqstore.cli.demo_command import demo
 from seqstore.cli.load import stream_load
-from seqstore.cli.maintenance import optimize, vacuum
+from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import serve
 from seqstore.cli.sql import sql
@@ -126,6 +126,7 @@ app.command("history")(history)
 app.command("optimize")(optimize)
 app.command("vacuum")(vacuum)
 app.command("check")(check)
+app.command("repair")(repair)
 app.command("demo")(demo)
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""`seqstore optimize` and `seqstore vacuum`: fewer segments, fewer versions."""
+"""`seqstore optimize`, `vacuum` and `repair`: fewer segments, fewer versions, a new catalog after damage."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store, split_table
+from seqstore.cli.context import data_dir, open_store, split_table
 
 if TYPE_CHECKING:
     from seqstore.store import Store
@@ -70,6 +71,26 @@ def vacuum(
             if dry_run:
                 for file in (*result.files, *result.orphans):
                     output.say(f"  {file}")
+
+
+def repair(
+    ctx: typer.Context,
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="The data directory, instead of --data-dir.")
+    ] = None,
+    copy: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="BACKUP", help="A copy of the data directory, its catalog or data.mdb."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report, change nothing.")] = False,
+) -> None:
+    """Rebuild a damaged or lost catalog from its remains, a copy and the segment files."""
+    from seqstore.store.repair.repair import repair as repaired
+
+    for line in repaired(directory or data_dir(ctx), copy=copy, dry_run=dry_run).lines():
+        output.say(line)
 
 
 def _names(store: Store, tables: list[str] | None) -> list[str]:

@@ -69,11 +69,12 @@ class SqlCompleter(Completer):
         """Databases, tables and the columns of tables that the statement mentions."""
         session, store = self._session, self._session.store
         try:
-            databases = session.visible_databases()
+            databases, sees = session.visible_databases(), session.table_filter()
             before, dot, _ = word.rpartition(".")
             if dot and before in databases:
-                return [f"{before}.{table}" for table in store.tables(before)]
-            tables = store.tables(session.database) if session.database in databases else []
+                return [f"{before}.{table}" for table in store.tables(before) if sees(before, table)]
+            current = session.database if session.database in databases else None
+            tables = [] if current is None else [t for t in store.tables(current) if sees(current, t)]
             mentioned = set(re.findall(r"\w+", text))
             columns = [
                 column

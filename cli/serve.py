@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
 import os
@@ -17,6 +16,7 @@ from seqstore.cli import output
 from seqstore.cli.context import data_dir
 
 if TYPE_CHECKING:
+    from seqstore.cli.audit_log import AuditLog
     from seqstore.cli.server.service import Service
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Store
@@ -68,8 +68,10 @@ def serve(
     with Store.open(data_dir(ctx), settings=engine) as store:
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
         duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
-        services = _services(store, settings, http_port, mysql_port)
+        services = _services(store, settings, (http_port, mysql_port), data_dir(ctx))
         seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
+        import asyncio  # not for the help of other commands
+
         asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
@@ -103,7 +105,7 @@ def _fitting(settings: ServerSettings) -> ServerSettings:
     return fitting
 
 
-def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port: int) -> list[Service]:
+def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], data: Path) -> list[Service]:
     from seqstore.cli.login_guard import LoginGuard
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
@@ -118,8 +120,9 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     # Loads of this process start their own compactions: this serves tables that other processes load.
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
-    guard = LoginGuard()
+    guard, audit = LoginGuard(), _audit_log(settings, data)
     services: list[Service] = [
+        *([BackgroundService(audit.start, audit.stop)] if audit is not None else []),
         BackgroundService(lambda: resume(store)),  # before clients: a reader cancels abandoned jobs
         BackgroundService(runner.start, runner.stop),
     ]
@@ -128,9 +131,20 @@ def _services(store: Store, settings: ServerSettings, http_port: int, mysql_port
     # Statements end at once when the server stops, before services that wait for their work.
     return [
         *services,
-        HttpService(store, settings, http_port, guard),
-        MysqlService(store, settings, mysql_port, guard),
+        HttpService(store, settings, ports[0], guard, audit),
+        MysqlService(store, settings, ports[1], guard, audit),
     ]
+
+
+def _audit_log(settings: ServerSettings, data: Path) -> AuditLog | None:
+    from seqstore.cli.audit_log import AuditLimits, AuditLog
+
+    if not settings.audit_log:
+        return None
+    limits = AuditLimits(
+        settings.audit_log_bytes_max, settings.audit_log_hours * 3600, settings.audit_log_files_max
+    )
+    return AuditLog(Path(settings.audit_log_dir) if settings.audit_log_dir else data / "audit", limits)
 
 
 def _need_packages() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import Allow, data_dir
+from seqstore.cli.context import Allow, data_dir, without_pandas
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ def sql(
 @contextmanager
 def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterator[Session]:
     """Opens the store, and a session that may load files below some paths."""
+    without_pandas()
     from seqstore.loaders.load_jobs import StoreLoadJobs
     from seqstore.store import NotFoundError, Settings, Store
     from seqstore.store.sql import ServerContext, Session
@@ -83,6 +84,7 @@ def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterat
         ) from None
     with store, Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session:
         yield session
+        store.schema_changes.wait()  # Ctrl-C leaves its jobs to the next opening of the store
 
 
 def _makes_database(text: str | None) -> bool:

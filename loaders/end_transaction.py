@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from seqstore.store import InvalidInputError, Store, StoreError
+from seqstore.store import InvalidInputError, NotFoundError, Store, StoreError
+from seqstore.store.catalog.transaction_record import TransactionRecord
 
 _MESSAGE_MAX: Final = 2_000  # it may quote what the client sent
 
 
-def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> dict[str, str]:
+def end_transaction(
+    store: Store,
+    database: str,
+    headers: Mapping[str, str],
+    may_end: Callable[[TransactionRecord], bool] = lambda _record: True,
+) -> dict[str, str]:
     """Commits or aborts a transaction, as `txn_operation` has it.
 
     Args:
+        may_end: whether the caller may end a transaction; else it is one that does not exist.
         headers: by lower-case name; `txn_id` or `label`, and `txn_operation`.
 
     Returns:
@@ -24,6 +31,10 @@ def end_transaction(store: Store, database: str, headers: Mapping[str, str]) -> 
     try:
         txn_id, label = _named(headers)
         operation = headers.get("txn_operation", "").strip().lower()
+        found = store.find_transaction(database, label, txn_id=txn_id)
+        if found is not None and not may_end(found):
+            named = txn_id if txn_id is not None else label
+            raise NotFoundError(f"transaction [{named}] not found", kind="txn_not_found")
         if operation == "commit":
             store.commit_transaction(database, txn_id=txn_id, label=label)
         elif operation == "abort":

@@ -232,8 +232,9 @@ def _concatenated(run: Sequence[CheckedRows]) -> CheckedRows:
         signs = pa.concat_arrays([_signs(rows) for rows in run])
     if run[0].sequence is not None:
         sequence = pa.concat_arrays([_plain(rows.sequence) for rows in run])
+    row_ids = pa.concat_arrays([rows.row_ids for rows in run]) if run[0].row_ids is not None else None
     visible = pa.concat_tables([rows.visible for rows in run]).combine_chunks()
-    return CheckedRows(visible, signs, sequence)
+    return CheckedRows(visible, signs, sequence, row_ids=row_ids)
 
 
 def _signs(rows: CheckedRows) -> pa.Array:

@@ -30,6 +30,7 @@ from seqstore.loaders.column_list import ColumnList
 from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
+from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
@@ -109,6 +110,8 @@ class RowMapping:
         *,
         needs_all: bool = True,
     ) -> None:
+        if schema.is_duplicate and options.merge_type != "APPEND":
+            raise duplicate_error(table, "load by MERGE or DELETE is only supported in unique tables.")
         self._schema = schema
         self._table = table
         self._options = options

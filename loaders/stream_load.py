@@ -140,7 +140,7 @@ class StreamLoad:
         progress.two_phase_commit = options.two_phase_commit
         Target(self._table.schema, self._table.name).check_partitions(options.partitions)
         if options.is_flexible:
-            check_flexible(self._table.schema)
+            check_flexible(self._table.name, self._table.schema)
         with self._timed("BeginTxnTimeMs"):
             load = GroupedLoad(self._table, self._begin) if self._may_group() else self._begin()
             progress.label = load.label

@@ -32,6 +32,7 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
+from seqstore.store.ddl.schema_changes import SchemaChanges
 from seqstore.store.ddl.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.errors import (
     AlreadyExistsError,
@@ -75,6 +76,7 @@ class Store:
         accounts: its users.
         views: its views, which are queries under a name.
         maintainer: the threads that compact tables after loads.
+        schema_changes: changes of its tables, and the jobs that write rows anew.
     """
 
     def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
@@ -88,6 +90,7 @@ class Store:
         self.maintainer = Maintainer()
         self._lock = new_lock()
         self._is_open = True
+        self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         self._sweep()
 
     @classmethod
@@ -122,6 +125,7 @@ class Store:
             with waiting_at_most(_SWEEP_WAIT_SECONDS):
                 sweep_prepared(self.catalog, self.disk)
                 sweep_orphans(self.catalog, self.disk)
+                self.schema_changes.resume()
         except UnavailableError as error:
             _LOG.warning("%s: files of ended processes are left to the next sweep: %s", self.path, error)
         except CorruptionError as error:
@@ -461,6 +465,7 @@ class Store:
 
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open in the process for other handles."""
+        self.schema_changes.close()
         self._is_open = False
         self.maintainer.close()
 
@@ -478,6 +483,7 @@ class Store:
             StoreError: of the first table that failed, when all others are done.
         """
         sweep_prepared(self.catalog, self.disk)
+        self.schema_changes.resume()
         with self._read() as tx:
             records_of = [record for _, record in tx.records("tables")]
         names = [f"{record['database']}.{record['name']}" for record in records_of]
@@ -516,8 +522,12 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        for name in self.disk.list(directory):
-            self.disk.delete(f"{directory}/{name}")
+        """Removes the files of a dropped table; a failure leaves them to the next sweep."""
+        try:
+            for name in self.disk.list(directory):
+                self.disk.discard(f"{directory}/{name}")
+        except UnavailableError as error:
+            _LOG.warning("%s: files of a dropped table are left to the next sweep: %s", self.path, error)
         shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
 
     def __enter__(self) -> Store:

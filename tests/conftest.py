@@ -19,6 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
 from seqstore.store.maintenance.scheduler import Maintainer
+from tests.support.children import hide_pandas
 from tests.support.rows import MakeTable, schema_of
 from tests.support.spark_cluster import CLUSTERS, QUICK_JVM, spark_master
 from tests.support.statements import last_result
@@ -31,6 +32,12 @@ pytest_plugins = ["tests.distribution"]
 
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
 os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.getoption("numprocesses", None):  # runs tests itself
+        hide_pandas()
+
 
 # How long an example takes says nothing on a machine that does other things too.
 hypothesis_settings.register_profile(

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import UnavailableError
 
 _ADMINISTRATORS: Final = 4  # places beside `connections_max`
@@ -79,8 +80,8 @@ class Admission:
                 raise UnavailableError("Too many connections", kind="too_many_connections")
             if not is_administrator and others.count(user) >= limits.user_connections_max:
                 raise UnavailableError(
-                    f"User {user} already has more than 'max_user_connections' active connections: "
-                    f"{limits.user_connections_max}, the setting mysql_user_connections_max",
+                    f"User {plain_user(user)} already has more than 'max_user_connections' active "
+                    f"connections: {limits.user_connections_max}, the setting mysql_user_connections_max",
                     kind="too_many_user_connections",
                 )
             self._users[number] = user

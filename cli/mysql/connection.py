@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from seqstore.cli.audit_log import AuditLog, Client, Event
 from seqstore.cli.mysql import wire
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.refusal import message_of, number_and_state
@@ -35,7 +36,7 @@ from seqstore.store.sql.result import Result
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _log: Final = logging.getLogger(__name__)
 _PLUGIN: Final = b"mysql_native_password"
@@ -65,9 +66,10 @@ class Connection:
     Args:
         make_session: a new session for a user and a connection number.
         log_in: decides on the login of a user; called with the connection, the name and the check of its
-            password. Returns whether it matches, and raises what else refuses it.
+            password. Returns its account, None if the password is another, and raises what else refuses it.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
+        audit: records logins and statements; None records none.
     """
 
     def __init__(
@@ -76,10 +78,11 @@ class Connection:
         number: int,
         *,
         make_session: Callable[[str, int], Session],
-        log_in: Callable[[Connection, str, Callable[[Account], bool]], bool],
+        log_in: Callable[[Connection, str, Callable[[Account], bool]], Account | None],
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
+        audit: AuditLog | None = None,
     ) -> None:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
@@ -89,6 +92,7 @@ class Connection:
         self._tls = tls
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
+        self._audit = audit
         self._nonce = bytes(secrets.choice(_NONCE_LETTERS) for _ in range(20))
         self._prepared: dict[int, Prepared] = {}
         self._prepared_count = 0
@@ -184,18 +188,28 @@ class Connection:
             scramble = self._channel.read()
         scramble = _without_end(scramble)
         try:
-            if not self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce)):
-                using = "YES" if scramble else "NO"
-                raise AccessDeniedError(
-                    f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
-                )
-            self._user = client.name
-            self._renew(client.database)
+            with self._audited("login", user=client.name):
+                self._log_in_as(client, scramble)
         except StoreError as error:
             return self._refused(error)
         self._ok(Result())
         self._channel.flush()
         return True
+
+    def _log_in_as(self, client: _Client, scramble: bytes) -> None:
+        """Checks the password of a client, and begins its session.
+
+        Raises:
+            StoreError: the client is refused.
+        """
+        account = self._log_in(self, client.name, lambda a: matches_scramble(a, scramble, self._nonce))
+        if account is None:
+            using = "YES" if scramble else "NO"
+            raise AccessDeniedError(
+                f"Access denied for user '{client.name}' (using password: {using})", kind="bad_password"
+            )
+        self._user = account.name
+        self._renew(client.database)
 
     def _refused(self, error: StoreError) -> bool:
         self._error(error)
@@ -248,37 +262,74 @@ class Connection:
 
     def _run(self, text: str, *, is_binary: bool) -> None:
         """Runs the statements of a text; one result for each."""
-        statements = parse(text)
-        if not statements:
-            if not text.strip(" \t\r\n;"):
+        try:
+            statements = parse(text)
+            if not statements and not text.strip(" \t\r\n;"):
                 raise InvalidInputError("Query was empty", kind="empty_query")
+        except StoreError:
+            with self._audited("statement", text) as event:
+                event.is_parsed = False
+                raise
+        if not statements:
             self._ok(Result())  # a comment, such as one for servers of a later version
         for i, statement in enumerate(statements):
             more = wire.STATUS_MORE_RESULTS if i + 1 < len(statements) else 0
             self._statement = statement
-            with self.session.running(text):
-                if isinstance(statement, Query):
-                    with self.session.stream(statement) as reader:
-                        self._rows(reader, more, is_binary=is_binary)
-                    continue
-                result = self.session.run(statement)
-            if result.rows is None:
-                self._ok(result, more)
-            else:
-                with result.rows.to_reader() as reader:
-                    self._rows(reader, more, is_binary=is_binary)
+            with self._audited("statement", text) as event:
+                self._run_one(statement, event, more, is_binary=is_binary)
 
-    def _rows(self, reader: pa.RecordBatchReader, more: int, *, is_binary: bool) -> None:
+    def _run_one(self, statement: object, event: Event, more: int, *, is_binary: bool) -> None:
+        """Runs one statement of the text of an event, and sends its result."""
+        with self.session.running(event.statement):
+            if isinstance(statement, Query):
+                with self.session.stream(statement) as reader:
+                    event.rows_read = self._rows(reader, more, is_binary=is_binary)
+                return
+            event.label = str(getattr(statement, "label", None) or "")
+            result = self.session.run(statement)
+        event.rows_written = result.affected_rows
+        if result.rows is None:
+            self._ok(result, more)
+            return
+        with result.rows.to_reader() as reader:
+            event.rows_read = self._rows(reader, more, is_binary=is_binary)
+
+    @contextlib.contextmanager
+    def _audited(self, name: str, text: str = "", *, user: str = "") -> Iterator[Event]:
+        """Yields the event of a login or a statement, which the audit log gets at the end of the block."""
+        database = (self._session.database if self._session is not None else None) or ""
+        client = Client("mysql", self.address, user or self._user, self.number, database)
+        event = Event(name, client, text, bytes_received=len(text))
+        sent = self._channel.bytes_sent
+        if self._audit is None:
+            yield event
+            return
+        with self._audit.timed(event):
+            try:
+                yield event
+            except StoreError as error:
+                event.fail(error, number_and_state(error)[0])
+                raise
+            finally:
+                event.bytes_sent = self._channel.bytes_sent - sent
+
+    def _rows(self, reader: pa.RecordBatchReader, more: int, *, is_binary: bool) -> int:
+        """Sends the rows of a result; returns how many."""
+        count = 0
         self._channel.write(wire.lenenc(len(reader.schema)))
         for field in reader.schema:
             self._channel.write(column_definition(field))
         self._eof(more)
         for batch in reader:
             send_rows(self._channel, batch, is_binary=is_binary)
+            count += batch.num_rows
         self._eof(more)
+        return count
 
     def _use(self, data: bytes) -> None:
-        self.session.run(UseDatabase(data.decode()))
+        name = data.decode()
+        with self._audited("statement", f"USE {name}"):
+            self.session.run(UseDatabase(name))
         self._ok(Result())
 
     def _ping(self, _data: bytes) -> None:
@@ -297,8 +348,9 @@ class Connection:
         payload = Payload(data)
         name = payload.zero_ended().decode()
         table = TableName(None, name)
-        self.session.require("SELECT", self.session.full_name(table))
-        schema = self.session.table(table).schema
+        with self._audited("statement", f"SHOW COLUMNS FROM {name}"):
+            self.session.require("SELECT", self.session.full_name(table))
+            schema = self.session.table(table).schema
         for field in schema.arrow:
             self._channel.write(column_definition(field, table=name) + b"\xfb")
         self._eof()

@@ -6,6 +6,8 @@ from any client.
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ _UNSIGNED: Final = 0x80
 _INTEGERS: Final = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 8, 0x09: 4, 0x0D: 2}
 _DATES: Final = frozenset([0x07, 0x0A, 0x0C])
 _BLOBS: Final = frozenset([0xF9, 0xFA, 0xFB, 0xFC])
+_DECIMAL: Final = re.compile(rb"[+-]?(?:[0-9]{1,80}(?:\.[0-9]{0,80})?|\.[0-9]{1,80})(?:[eE][+-]?[0-9]{1,4})?")
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\0": "\\0"})
 
 
@@ -87,17 +90,30 @@ def _literal(payload: Payload, kind: int, *, is_unsigned: bool) -> str:
     if width is not None:
         return str(int.from_bytes(payload.take(width), "little", signed=not is_unsigned))
     if kind == 0x04:
-        return repr(struct.unpack("<f", payload.take(4))[0])
+        return _float(struct.unpack("<f", payload.take(4))[0])
     if kind == 0x05:
-        return repr(struct.unpack("<d", payload.take(8))[0])
+        return _float(struct.unpack("<d", payload.take(8))[0])
     if kind in _DATES:
         return _moment(payload.take(payload.integer(1)), is_date=kind == 0x0A)
     if kind == 0x0B:
         return _time(payload.take(payload.integer(1)))
     value = payload.lenenc_bytes()
     if kind in (0x00, 0xF6):  # a decimal, as text
-        return value.decode()
+        return _decimal(value)
     return _quoted(value)
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        raise InvalidInputError(f"a parameter is {value}, which no literal of SQL is", kind="bad_data")
+    return repr(value)
+
+
+def _decimal(value: bytes) -> str:
+    """Returns a number; another text would become a part of the statement."""
+    if not _DECIMAL.fullmatch(value):
+        raise InvalidInputError(f"a parameter is no decimal number: {value[:80]!r}", kind="bad_data")
+    return value.decode()
 
 
 def _quoted(value: bytes) -> str:
@@ -110,6 +126,8 @@ def _quoted(value: bytes) -> str:
 
 
 def _moment(value: bytes, *, is_date: bool) -> str:
+    if len(value) not in (0, 4, 7, 11):
+        raise ProtocolError(f"a date of {len(value)} bytes")
     year, month, day = struct.unpack("<HBB", value[:4]) if value else (0, 0, 0)
     text = f"{year:04}-{month:02}-{day:02}"
     if is_date:
@@ -124,6 +142,8 @@ def _moment(value: bytes, *, is_date: bool) -> str:
 def _time(value: bytes) -> str:
     if not value:
         return "'00:00:00'"
+    if len(value) not in (8, 12):
+        raise ProtocolError(f"a time of {len(value)} bytes")
     sign = "-" if value[0] else ""
     hours = int.from_bytes(value[1:5], "little") * 24 + value[5]
     text = f"{sign}{hours:02}:{value[6]:02}:{value[7]:02}"

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Final
 
+from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.mysql.admission import Admission, ConnectionLimits
 from seqstore.cli.mysql.connection import Connection
@@ -29,6 +30,7 @@ from seqstore.store.store import Store
 _LIMITS: Final = ConnectionLimits()
 _LOOK_SECONDS: Final = 0.5
 _STOP_SECONDS_MAX: Final = 10
+_BACKLOG: Final = 1024  # clients that connect at once; beyond it a client may wait for a greeting for ever
 _RETRY_SECONDS: Final = 0.1
 _CLOSED: Final = (errno.EBADF, errno.EINVAL)  # of a listener that was shut down
 _log: Final = logging.getLogger("seqstore.mysql")
@@ -47,6 +49,7 @@ class MysqlServer:
         tls_required: refuse plain ones.
         limits: of connections, as the settings `mysql_...` have them.
         guard: counts failed logins; services of one server share it.
+        audit: records logins and statements; None records none.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class MysqlServer:
         tls_required: bool = False,
         limits: ConnectionLimits = _LIMITS,
         guard: LoginGuard | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._store = store
         self._address = (host, port)
@@ -66,6 +70,7 @@ class MysqlServer:
         self._tls_required = tls_required
         self._limits = limits
         self._guard = guard if guard is not None else LoginGuard()
+        self._audit = audit
         self._admission = Admission(limits)
         self._global_variables: dict[str, str] = {}
         self._processes = Processes()
@@ -84,7 +89,7 @@ class MysqlServer:
     def start(self) -> MysqlServer:
         """Begins to listen; OSError when the address is in use."""
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._listener = socket.create_server(self._address, family=family, backlog=128)
+        self._listener = socket.create_server(self._address, family=family, backlog=_BACKLOG)
         self._listener.settimeout(_LOOK_SECONDS)  # so that late logins are noticed
         self._acceptor = threading.Thread(target=self._accept, name="mysql-accept", daemon=True)
         self._acceptor.start()
@@ -142,6 +147,7 @@ class MysqlServer:
             tls=self._tls,
             tls_required=self._tls_required,
             idle_seconds_max=self._limits.idle_seconds_max,
+            audit=self._audit,
         )
         thread = threading.Thread(
             target=self._serve, args=(connection, client), name=f"mysql-{number}", daemon=True
@@ -171,14 +177,16 @@ class MysqlServer:
                 _log.warning("closed a connection from %s that had not logged in", found[0].address)
                 found[0].stop()
 
-    def _log_in(self, connection: Connection, name: str, matches: Callable[[Account], bool]) -> bool:
+    def _log_in(
+        self, connection: Connection, name: str, matches: Callable[[Account], bool]
+    ) -> Account | None:
         """Decides on a login, as `Connection` describes it."""
-        account = self._store.accounts.find(name)
+        account = self._store.accounts.at(name, connection.address)
         if not self._guard.decide(connection.address, name, lambda: account is not None and matches(account)):
-            return False
+            return None
         assert account is not None
-        self._admission.admit(connection.number, name, is_administrator=account.may("ADMIN"))
-        return True
+        self._admission.admit(connection.number, account.name, is_administrator=account.may("ADMIN"))
+        return account
 
     def _forget(self, number: int) -> None:
         self._admission.end(number)

@@ -56,12 +56,14 @@ class Channel:
 
     Attributes:
         sequence: the number of the next packet in either direction.
+        bytes_sent: to the client.
         sending_since: `time.monotonic()` when a send began that still waits for the client, else None.
     """
 
     def __init__(self, connection: socket.socket, payload_bytes_max: int) -> None:
         self.socket = connection
         self.sequence = 0
+        self.bytes_sent = 0
         self._payload_bytes_max = payload_bytes_max
         self._pending = bytearray()
         self.sending_since: float | None = None
@@ -125,6 +127,7 @@ class Channel:
         self.sending_since = time.monotonic()
         self.socket.sendall(data)
         self.sending_since = None
+        self.bytes_sent += len(data)
 
 
 def is_gone(connection: socket.socket) -> bool:

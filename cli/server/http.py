@@ -29,6 +29,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
+from seqstore.cli.audit_log import AuditLog, Client, Event
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.metrics import Metrics
@@ -77,18 +78,25 @@ class HttpService:
     Args:
         port: 0 means a free one.
         guard: counts failed logins; the MySQL service has the same.
+        audit: records refused logins, and loads; None records none.
     """
 
     def __init__(
-        self, store: Store, settings: ServerSettings, port: int, guard: LoginGuard | None = None
+        self,
+        store: Store,
+        settings: ServerSettings,
+        port: int,
+        guard: LoginGuard | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._store = store
         self._guard = guard if guard is not None else LoginGuard()
         self._logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._settings = settings
         self._port = port
-        self._metrics = Metrics(store)
-        self._loads = StreamLoadApi(store, settings, self._metrics)
+        self._audit = audit
+        self._metrics = Metrics(store, audit)
+        self._loads = StreamLoadApi(store, settings, self._metrics, audit)
         self._status = StatusApi(store, self._metrics)
         self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
         self._routes = self._all_routes()
@@ -196,6 +204,7 @@ class HttpService:
         try:
             user = await self._log_in(request)
         except AccessDeniedError as error:
+            self._record_refusal(request, error)
             if error.kind == "login_blocked":
                 return failure(f"[TOO_MANY_TASKS]{error.message}", status=429)
             response = failure(f"[NOT_AUTHORIZED]{error.message}", status=401)
@@ -203,28 +212,31 @@ class HttpService:
             return response
         return await each.handler(request, names, user)
 
+    def _record_refusal(self, request: web.BaseRequest, error: AccessDeniedError) -> None:
+        if self._audit is not None:
+            client = Client("http", str(request.remote), _credentials(request)[0])
+            event = Event("login", client, f"{request.method} {request.rel_url.raw_path}")
+            event.fail(error)
+            self._audit.record(event)
+
     async def _log_in(self, request: web.BaseRequest) -> str:
         """Returns the user of a request (LR1).
 
         Raises:
             AccessDeniedError: no credentials, wrong ones, or too many failures of the address before.
         """
-        scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
-        try:
-            name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, ValueError):
-            name = colon = password = ""
-        if scheme.lower() != "basic" or not colon:
+        name, password = _credentials(request)
+        if password is None:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
-        if self._store.accounts.known(name, password) is not None:
-            return name
         address = str(request.remote)
+        if (known := self._store.accounts.known(name, password, address)) is not None:
+            return known.name
         # One comparison of an address at a time: the next one knows the failures before it.
         async with self._logging_in.setdefault(address, asyncio.Lock()):
             self._guard.check(address, name)
             try:
                 account = await asyncio.get_running_loop().run_in_executor(
-                    self._log_in_threads, self._store.accounts.log_in, name, password
+                    self._log_in_threads, self._store.accounts.log_in, name, password, address
                 )
             except RuntimeError as error:  # the threads have ended
                 raise UnavailableError("the server is stopping", kind="stopping") from error
@@ -233,3 +245,13 @@ class HttpService:
                 raise
             self._guard.succeeded(address, name)
         return account.name
+
+
+def _credentials(request: web.BaseRequest) -> tuple[str, str | None]:
+    """Returns name and password of HTTP Basic; no password where the header is missing or malformed."""
+    scheme, _, encoded = request.headers.get("Authorization", "").partition(" ")
+    try:
+        name, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return "", None
+    return (name, password) if scheme.lower() == "basic" and colon else ("", None)

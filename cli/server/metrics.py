@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.server.routine_metrics import routine_metrics
 from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
@@ -28,7 +29,8 @@ _ROWS: Final = {
 class Metrics:
     """The counters of one server since its start. Safe to share between threads."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, audit: AuditLog | None = None) -> None:
+        self._audit = audit
         own: dict[str, Any] = {"namespace": "seqstore", "registry": None}
         self._loads = Counter("stream_loads", "finished stream loads", ["status"], **own)
         self._rows = Counter("stream_load_rows", "rows of stream loads", ["outcome"], **own)
@@ -57,19 +59,19 @@ class Metrics:
             self._rows.labels(outcome).inc(reply[field])
         self._seconds.observe(seconds)
 
-    def scrape(self, accept: str, sees: Callable[[str], bool]) -> tuple[bytes, str]:
+    def scrape(self, accept: str, sees: Callable[[str, str], bool]) -> tuple[bytes, str]:
         """Returns the metrics and their content type. It reads the catalog.
 
         Args:
             accept: the scraper's header of that name.
-            sees: whether the scraper may read the names of the jobs of a database.
+            sees: whether the scraper may read the names of the jobs of a table, or of a database.
         """
         encode, content_type = choose_encoder(accept)
         registry = CollectorRegistry()
         registry.register(_Scrape(self, sees))
         return encode(registry), content_type
 
-    def collect(self, sees: Callable[[str], bool]) -> Iterable[Metric]:
+    def collect(self, sees: Callable[[str, str], bool]) -> Iterable[Metric]:
         """Yields every metric of a scrape."""
         for each in (self._loads, self._rows, self._bytes, self._running, self._seconds, self._started):
             for metric in each.collect():
@@ -77,6 +79,8 @@ class Metrics:
                 metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
                 yield metric
         yield from _groups()
+        if self._audit is not None:
+            yield from _audited(self._audit)
         if (resident := _resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
         yield from routine_metrics(self._store, sees)
@@ -87,10 +91,16 @@ class _Scrape:
     """One scrape, as the registry calls it."""
 
     metrics: Metrics
-    sees: Callable[[str], bool]
+    sees: Callable[[str, str], bool]
 
     def collect(self) -> Iterable[Metric]:
         return self.metrics.collect(self.sees)
+
+
+def _audited(audit: AuditLog) -> Iterable[Metric]:
+    yield CounterMetricFamily("seqstore_audit_events", "events that the audit log holds", audit.written)
+    text = "events that the audit log could not hold"
+    yield CounterMetricFamily("seqstore_audit_events_lost", text, audit.lost)
 
 
 def _groups() -> Iterable[Metric]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.mysql.admission import ConnectionLimits
 from seqstore.cli.mysql.server import MysqlServer
@@ -18,10 +19,16 @@ class MysqlService:
     Args:
         port: 0 means a free one.
         guard: counts failed logins; the HTTP service has the same.
+        audit: records logins and statements; None records none.
     """
 
     def __init__(
-        self, store: Store, settings: ServerSettings, port: int, guard: LoginGuard | None = None
+        self,
+        store: Store,
+        settings: ServerSettings,
+        port: int,
+        guard: LoginGuard | None = None,
+        audit: AuditLog | None = None,
     ) -> None:
         self._store = store
         self._host = settings.host
@@ -39,6 +46,7 @@ class MysqlService:
                 idle_seconds_max=settings.mysql_idle_seconds,
             ),
             guard=guard,
+            audit=audit,
         )
 
     @property

@@ -11,11 +11,11 @@ from seqstore.loaders.routine.show import lag
 from seqstore.store import Store
 
 
-def routine_metrics(store: Store, sees: Callable[[str], bool]) -> Iterable[Metric]:
+def routine_metrics(store: Store, sees: Callable[[str, str], bool]) -> Iterable[Metric]:
     """Returns the metrics of the jobs that have not ended; none when there is no such job.
 
     Args:
-        sees: whether the jobs of a database are shown.
+        sees: whether the jobs of a table of a database are shown.
     """
     name, labels = "seqstore_routine_load", ["database", "job"]
     rows = CounterMetricFamily(f"{name}_rows", "rows of routine loads", labels=[*labels, "outcome"])
@@ -27,7 +27,7 @@ def routine_metrics(store: Store, sees: Callable[[str], bool]) -> Iterable[Metri
     text = "offsets between a partition's end and its job"
     behind = GaugeMetricFamily(f"{name}_lag", text, labels=[*labels, "partition"])
     for job in RoutineJobs(store.catalog).all().values():
-        if job.has_ended or not sees(job.database):
+        if job.has_ended or not sees(job.database, job.spec.table):
             continue
         found, key = job.statistic, [job.database, job.name]
         rows.add_metric([*key, "loaded"], found.loaded_rows)

@@ -37,6 +37,11 @@ class ServerSettings:
         mysql_login_seconds: the server disconnects a client that has not logged in by then.
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
+        audit_log: logins, statements and loads are recorded.
+        audit_log_dir: the folder of the audit log; empty for `audit` in the data directory.
+        audit_log_bytes_max: of one file.
+        audit_log_hours: a file holds events of so many hours of UTC.
+        audit_log_files_max: closed files that are kept.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
 
@@ -57,6 +62,11 @@ class ServerSettings:
     mysql_login_seconds: int = 10
     mysql_idle_seconds: int = 28_800
     mysql_tls_required: bool = False
+    audit_log: bool = True
+    audit_log_dir: str = ""
+    audit_log_bytes_max: int = 64 * _MIB
+    audit_log_hours: int = 24
+    audit_log_files_max: int = 30
     maintenance_seconds: int = 30
 
     @classmethod

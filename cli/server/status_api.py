@@ -12,6 +12,7 @@ from aiohttp import web
 
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply, manager_reply
+from seqstore.cli.server.stream_load_api import may_load
 from seqstore.loaders.error_log import log_path
 from seqstore.store import Store
 from seqstore.store.catalog.transaction_record import TransactionRecord
@@ -67,9 +68,9 @@ class StatusApi:
         return manager_reply(record.status)
 
     def _labelled(self, user: str, database: str, label: str) -> TransactionRecord | web.Response:
-        self._store.accounts.require(user, "LOAD", database)
+        self._store.accounts.require(user, "LOAD", database, within=True)
         record = self._store.find_transaction(database, label)
-        if record is None:
+        if record is None or not may_load(self._store, user, database, record):
             return failure(f"[NOT_FOUND]label [{label}] is not known in database {database}", status=404)
         return record
 
@@ -100,10 +101,10 @@ class StatusApi:
         return manager_reply({"online_backend_num": 1, "total_backend_num": 1})
 
     async def metrics(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
-        """Serves GET /metrics; the jobs of a database are shown to users that see it."""
+        """Serves GET /metrics; a job is shown to users that see its table."""
         accept = request.headers.get("Accept", "")
         account = self._store.accounts.find(user) if user else None
-        sees = account.sees if account is not None else lambda _database: False
+        sees = account.sees_table if account is not None else lambda _database, _table: False
         body, content_type = await asyncio.to_thread(self._metrics.scrape, accept, sees)
         return web.Response(body=body, headers={"Content-Type": content_type})
 

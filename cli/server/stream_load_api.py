@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import HttpVersion11, web
 
+from seqstore.cli.audit_log import AuditLog, Client, Event
 from seqstore.cli.server.body import BodyPipe
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
@@ -34,6 +36,7 @@ from seqstore.loaders.http_stream import http_stream, table_of
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store import InvalidInputError, Store, StoreError, UnavailableError
+from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.runtime.cancellation import Cancellation, within
 
 _MARK: Final = "redirected"
@@ -46,16 +49,21 @@ _AT_WORK_MAX: Final = 1
 _ENDING_THREADS: Final = 4
 _ADMINISTRATORS_THREADS: Final = 4
 
+_CODE: Final = re.compile(r"\[([A-Z_]{1,40})\]")  # before a message
+
 Turn = threading.Semaphore | None
 
 
 class StreamLoadApi:
     """Runs stream loads for the HTTP service."""
 
-    def __init__(self, store: Store, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self, store: Store, settings: ServerSettings, metrics: Metrics, audit: AuditLog | None = None
+    ) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
+        self._audit = audit
         self._threads = ThreadPoolExecutor(settings.concurrent_loads_max, thread_name_prefix="stream-load")
         # Loads that wait for their clients hold all of the others at times.
         self._ending_threads = ThreadPoolExecutor(_ENDING_THREADS, thread_name_prefix="end-load")
@@ -89,7 +97,7 @@ class StreamLoadApi:
         """Serves PUT /api/{db}/{table}/_stream_load."""
         database, table = names
         load = partial(stream_load, self._store, database, table)
-        return await self._load(request, user, lambda headers: database, load)
+        return await self._load(request, user, lambda headers: (database, table), load)
 
     async def http_stream(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """Serves PUT /api/_http_stream: a load by the statement in the header `sql` (LH26)."""
@@ -97,7 +105,7 @@ class StreamLoadApi:
         def load(body: BinaryIO, headers: Mapping[str, str], *, turn: Turn) -> StreamLoadReply:
             return http_stream(self._store, headers.get("sql", ""), body, headers, turn=turn)
 
-        return await self._load(request, user, lambda headers: table_of(headers.get("sql", ""))[0], load)
+        return await self._load(request, user, lambda headers: table_of(headers.get("sql", "")), load)
 
     async def end_transaction(
         self, request: web.BaseRequest, names: list[str], user: str
@@ -111,23 +119,31 @@ class StreamLoadApi:
         headers = _first_headers(request)
 
         def end() -> dict[str, str]:
-            self._store.accounts.require(user, "LOAD", names[0])
-            return end_transaction(self._store, names[0], headers)
+            self._store.accounts.require(user, "LOAD", names[0], within=True)
+
+            def may_end(record: TransactionRecord) -> bool:
+                return may_load(self._store, user, names[0], record)
+
+            return end_transaction(self._store, names[0], headers, may_end)
 
         running = asyncio.get_running_loop().run_in_executor(self._ending_threads, end)
         self._running.add(running)
+        begun = time.monotonic()
+        reply: Mapping[str, Any] = {"status": "Cancelled"}
         try:
-            return json_reply(await asyncio.shield(running), indent=4)
+            reply = await asyncio.shield(running)
         except StoreError as error:
-            return json_reply({"status": "Fail", "msg": error.message}, indent=4)
+            reply = {"status": "Fail", "msg": error.message}
         finally:
             self._running.discard(running)
+            self._record(request, user, headers, reply, time.monotonic() - begun)
+        return json_reply(reply, indent=4)
 
     async def _load(
         self,
         request: web.BaseRequest,
         user: str,
-        database_of: Callable[[Mapping[str, str]], str],
+        target_of: Callable[[Mapping[str, str]], tuple[str, str]],
         load: Callable[..., StreamLoadReply],
     ) -> web.StreamResponse:
         """Redirects, refuses or runs a load."""
@@ -138,20 +154,51 @@ class StreamLoadApi:
             self._check_length(request)
             body = await self._body(request)
         except StoreError as error:
-            return json_reply(refusal(headers, error), indent=4)
+            reply = refusal(headers, error)
+            self._record(request, user, headers, reply, 0.0)
+            return json_reply(reply, indent=4)
 
         def run() -> StreamLoadReply:
             try:
-                self._store.accounts.require(user, "LOAD", database_of(headers))
+                self._store.accounts.require(user, "LOAD", *target_of(headers))
             except StoreError as error:
                 return refusal(headers, error)
             return load(body, headers, turn=self._turn(body))
 
         waiting = self._of_users.setdefault(user, asyncio.Semaphore(self._settings.user_loads_max))
+        begun = time.monotonic()
         async with waiting:
             if self._is_stopping:
-                return json_reply(refusal(headers, _stopping()), indent=4)
-            return json_reply(await self._run(request, body, run, await self._threads_for(user)), indent=4)
+                reply = refusal(headers, _stopping())
+            else:
+                reply = await self._run(request, body, run, await self._threads_for(user))
+        self._record(request, user, headers, reply, time.monotonic() - begun)
+        return json_reply(reply, indent=4)
+
+    def _record(
+        self,
+        request: web.BaseRequest,
+        user: str,
+        headers: Mapping[str, str],
+        reply: Mapping[str, Any],
+        seconds: float,
+    ) -> None:
+        """Hands a load, or the second phase of one, to the audit log."""
+        if self._audit is None:
+            return
+        text = f"{request.method} {request.rel_url.raw_path}"
+        for name in ("sql", "txn_operation", "txn_id"):
+            text += f" {name}: {headers[name]}" if headers.get(name) else ""
+        event = Event("load", Client("http", str(request.remote), user), text, ms=round(seconds * 1000))
+        event.label = str(reply.get("Label") or headers.get("label") or "")
+        status = str(reply.get("Status") or reply.get("status"))
+        event.outcome = "OK" if status == "Success" else status
+        code = _CODE.match(str(reply.get("Message") or ""))
+        event.error = code[1] if code is not None else ""
+        event.rows_written = int(reply.get("NumberLoadedRows") or 0)
+        event.bytes_received = int(reply.get("LoadBytes") or 0)
+        event.is_parsed = False
+        self._audit.record(event)
 
     async def _threads_for(self, user: str) -> ThreadPoolExecutor:
         """Returns the threads for a load; administrators have a few more when all are in use."""
@@ -260,6 +307,12 @@ async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:
         pipe.end(is_cut=True)
     else:
         pipe.end(is_cut=bool(getattr(request.protocol, "is_cut", False)))
+
+
+def may_load(store: Store, user: str, database: str, record: TransactionRecord) -> bool:
+    """Returns whether a user holds LOAD on the table of a transaction; others do not exist for the user."""
+    account = store.accounts.find(user)
+    return account is not None and account.may("LOAD", database, record.table.partition(".")[2])
 
 
 def _expects_continue(request: web.BaseRequest) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from seqstore.loaders.broker.spec import LoadSpec
-from seqstore.loaders.jobs.record import CANCELLED, JobRecord, Owner
+from seqstore.store.catalog.job_record import CANCELLED, JobRecord, Owner
 from seqstore.store.catalog.transaction_record import now_ms
 
 PENDING: Final = "PENDING"

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from seqstore.loaders.broker.job import COMMITTED, LOADING, OWNER_ENDED, PENDING, LoadJob
 from seqstore.loaders.broker.spec import PRIORITIES
-from seqstore.loaders.jobs.store import JobStore
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.job_store import JobStore
 from seqstore.store.errors import InvalidInputError, NotFoundError
 
 

@@ -1,6 +1,7 @@
 """The readers of a broker load's files: processes of this host, or Spark's executors.
 
-Spark starts in some ten seconds, so a few processes read any load that they can read in about that time.
+Spark starts in some ten seconds, so a few processes read any load that they can read in about that time. A
+process starts in a second or two, so the process of the job reads small files itself.
 Both engines retry a file that cannot be read just now, but not one that can never be loaded (B18). A job that
 is to end does not wait for its files: each ends at the next piece it reads.
 """
@@ -24,6 +25,7 @@ from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.store.errors import InvalidInputError, UnavailableError
 
 SPARK_BYTES_MIN: Final = 2**30
+_OWN_BYTES_MAX: Final = 2**24  # of all files together: read in less time than the start of a process needs
 TRIES: Final = 4  # as Spark's own spark.task.maxFailures
 POLL_SECONDS: Final = 0.2
 
@@ -63,13 +65,14 @@ def run_locally(tasks: Sequence[FileTask], processes: int, watch: Watch) -> list
     """Runs tasks in processes of this host, in order of the tasks.
 
     Args:
-        processes: how many at once; 0 means one a core.
+        processes: how many at once; 0 means one a core, and for small files none beside this one.
 
     Raises:
         StoreError: of the first file that cannot be loaded.
     """
-    workers = min(processes or os.cpu_count() or 1, len(tasks))
-    if workers == 1:
+    is_small = sum(task.file.size for task in tasks) <= _OWN_BYTES_MAX
+    workers = min(processes or (1 if is_small else os.cpu_count() or 1), len(tasks))
+    if workers <= 1:
         return _run_here(tasks, watch)
     context = get_context("spawn")
     counts = context.Array("Q", len(tasks))

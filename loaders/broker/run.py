@@ -106,7 +106,7 @@ class BrokerLoad:
         tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
         for table, each in zip(tables, self.spec.descriptions, strict=True):
             if self.spec.options(each).is_flexible:
-                check_flexible(table.schema)
+                check_flexible(table.name, table.schema)
         transaction = self.store.transaction(
             label=self.spec.label,
             operation="BROKER LOAD",

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seqstore.loaders.broker.job import LoadJob
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
+from seqstore.store.catalog.access.user_hosts import plain_user
+from seqstore.store.catalog.job_record import CANCELLED
 
 
 def job_line(job_id: int, job: LoadJob) -> Line:
@@ -70,7 +71,7 @@ _JOB: Final[Mapping[str, Callable[[int, LoadJob], str | None]]] = {
     "JobDetails": lambda _, job: json.dumps(_details(job)),
     "TransactionId": lambda _, job: str(job.txn_id),
     "ErrorTablets": lambda _, job: "{}",
-    "User": lambda _, job: job.user,
+    "User": lambda _, job: plain_user(job.user),
     "Comment": lambda _, job: job.spec.comment,
 }
 SHOW_COLUMNS: Final = tuple(_JOB)

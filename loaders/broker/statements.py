@@ -42,7 +42,9 @@ class BrokerStatements(JobStatements):
         lines = [
             job_line(job_id, job)
             for job_id, job in LoadJobs(self._store.catalog).all(database).items()
-            if matches(job.name) and (wanted.state is None or job.state == wanted.state.upper())
+            if matches(job.name)
+            and (wanted.state is None or job.state == wanted.state.upper())
+            and self._sees_load(job)
         ]
         for column, largest_first in reversed(statement.order):
             lines.sort(key=_order_key(column), reverse=largest_first)
@@ -62,10 +64,13 @@ class BrokerStatements(JobStatements):
         matches = wanted.label_matcher()
 
         def is_meant(job: LoadJob) -> bool:
-            return matches(job.name) and wanted.state in (None, job.state)
+            return matches(job.name) and wanted.state in (None, job.state) and self._sees_load(job)
 
         jobs = LoadJobs(self._store.catalog)
         return Result(affected_rows=jobs.cancel(database, wanted.label, is_meant))
+
+    def _sees_load(self, job: LoadJob) -> bool:
+        return self._may_load(job.database, {each.table for each in job.spec.descriptions})
 
 
 def _order_key(column: str) -> Callable[[Line], tuple[bool, int, str]]:

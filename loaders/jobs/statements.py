@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -16,12 +17,17 @@ class JobStatements:
     """Runs the statements of one store.
 
     Args:
-        user: the owner of new jobs.
+        user: the owner of new jobs; `root` for sessions without privileges.
     """
 
     def __init__(self, store: Store, user: str = "root") -> None:
         self._store = store
         self._user = user
+
+    def _may_load(self, database: str, tables: Iterable[str]) -> bool:
+        """Returns whether the user may load into all of some tables; others' jobs do not exist for it."""
+        account = self._store.accounts.find(self._user)
+        return account is not None and all(account.may("LOAD", database, table) for table in tables)
 
 
 def spec_fields(clauses: LoadClauses) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class OneTable:
     def __init__(self, table: Table, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
         options = spec.options("")
         if options.is_flexible:
-            check_flexible(table.schema)
+            check_flexible(table.name, table.schema)
         self._target = Target(table.schema, table.name)
         self._load = begin(table, options, now, operation="ROUTINE LOAD", label=label)
         on_begun(self._load.txn_id)

@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from seqstore.loaders.jobs.record import CANCELLED, NO_OWNER, JobRecord, Owner
 from seqstore.loaders.routine.properties import CONCURRENCY_MAX
 from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.store.catalog.job_record import CANCELLED, NO_OWNER, JobRecord, Owner
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError
 

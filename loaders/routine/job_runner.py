@@ -26,7 +26,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from seqstore.loaders.jobs.record import NO_OWNER
 from seqstore.loaders.routine.job import (
     BY_SYSTEM,
     CANNOT_RESUME,
@@ -40,6 +39,7 @@ from seqstore.loaders.routine.offsets import offset_trouble, recreated_trouble, 
 from seqstore.loaders.routine.source import Bounds, Source, Span
 from seqstore.loaders.routine.task import TaskRun
 from seqstore.store.catalog.catalog import find_database
+from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.runtime.process_identity import this_process

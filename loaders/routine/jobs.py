@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from seqstore.loaders.jobs.store import JobStore
 from seqstore.loaders.routine.job import Batch, RoutineJob
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.job_store import JobStore
 from seqstore.store.errors import AlreadyExistsError, NotFoundError
 
 
@@ -33,9 +33,7 @@ class RoutineJobs(JobStore[RoutineJob]):
         """
         found = self.all(database, name)
         if not found:
-            raise NotFoundError(
-                f"There is not routine load job with name {name} in database {database}", kind="unknown_job"
-            )
+            raise unknown_job(database, name)
         living = [job_id for job_id, job in found.items() if not job.has_ended]
         job_id = living[-1] if living else max(found)
         return job_id, found[job_id]
@@ -55,3 +53,10 @@ class RoutineJobs(JobStore[RoutineJob]):
     def marks(self, job_id: int) -> dict[str, int]:
         """Returns the marks that tasks stored beside a job, by name."""
         return self._records.marks(job_id)
+
+
+def unknown_job(database: str, name: str) -> NotFoundError:
+    """Returns the error for a job that does not exist, or not for the user."""
+    return NotFoundError(
+        f"There is not routine load job with name {name} in database {database}", kind="unknown_job"
+    )

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from seqstore.loaders.broker.files import without_login
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.jobs.statements import Line, format_time
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.store.catalog.access.user_hosts import plain_user
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql.parse.secret_words import without_secrets
 
 TASK_COLUMNS: Final = (
@@ -189,7 +190,7 @@ _JOB: Final[Mapping[str, Callable[[int, RoutineJob], str | None]]] = {
     "ReasonOfStateChanged": lambda _, job: job.reason if job.state in (PAUSED, CANCELLED) else "",  # R33
     "ErrorLogUrls": lambda _, job: ", ".join(job.error_urls),
     "OtherMsg": lambda _, job: job.other_message,
-    "User": lambda _, job: job.user,
+    "User": lambda _, job: plain_user(job.user),
     "Comment": lambda _, job: job.spec.comment,
     "ComputeGroup": lambda _, job: "",  # there are no groups of backends
 }

@@ -80,10 +80,12 @@ class RoutineSpec(RowsSpec):
         mode = check_properties(self.properties)
         if target is None:
             self._check_multi(mode)
-        elif mode != "UPSERT" and target.schema.is_merge_on_read:
+        elif mode != "UPSERT" and (target.schema.is_merge_on_read or target.schema.is_duplicate):
             raise _bad("load by PARTIAL_COLUMNS is only supported in unique table MoW")  # P1
         elif mode == "UPDATE_FLEXIBLE_COLUMNS":
             self._check_flexible(target)
+        if target is not None and target.schema.is_duplicate and self.merge_type != "APPEND":
+            raise _bad("load by MERGE or DELETE is only supported in unique tables.")  # T12
         if target is not None:
             target.check_partitions(self.partitions)
         options = self.options("")
@@ -103,7 +105,7 @@ class RoutineSpec(RowsSpec):
 
     def _check_flexible(self, target: Target) -> None:
         """Checks that no setting contradicts a flexible partial update (F27)."""
-        check_flexible(target.schema)
+        check_flexible(target.name, target.schema)
         file_format = self.properties.get("format", "csv")
         if file_format.lower() != "json":
             raise _bad(f"Flexible partial update only supports JSON format, but found: {file_format}")

@@ -6,7 +6,7 @@ from seqstore.loaders.jobs.rows_spec import lower_names
 from seqstore.loaders.jobs.statements import JobStatements, spec_fields
 from seqstore.loaders.routine import manage
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
-from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.loaders.routine.jobs import RoutineJobs, unknown_job
 from seqstore.loaders.routine.show import (
     CREATE_COLUMNS,
     JOB_COLUMNS,
@@ -17,8 +17,8 @@ from seqstore.loaders.routine.show import (
 )
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.like_pattern import LikePattern
 from seqstore.store.sql.parse import load_jobs as sql
-from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.result import Result, text_rows
 
 
@@ -42,6 +42,7 @@ class RoutineStatements(JobStatements):
                 "be changed, make a new job",
                 kind="not_supported",
             )
+        self._require_routine(database, statement.job.name)
         manage.alter(
             self._store,
             database,
@@ -58,6 +59,7 @@ class RoutineStatements(JobStatements):
         ALL means every job of the database that can be paused, or resumed.
         """
         if statement.job is not None:
+            self._require_routine(database, statement.job.name)
             manage.control(self._routine, database, statement.job.name, statement.action)
             return Result(affected_rows=1)
         if statement.action == "STOP":
@@ -66,7 +68,7 @@ class RoutineStatements(JobStatements):
         names = [
             job.spec.name
             for job in self._routine.all(database).values()
-            if not job.has_ended and (job.state == PAUSED) == wants_paused
+            if not job.has_ended and (job.state == PAUSED) == wants_paused and self._sees_routine(job)
         ]
         for name in names:
             manage.control(self._routine, database, name, statement.action)
@@ -76,18 +78,28 @@ class RoutineStatements(JobStatements):
         """Runs SHOW ROUTINE LOAD, SHOW ROUTINE LOAD TASK and SHOW CREATE ROUTINE LOAD (R30, R37)."""
         name = statement.job.name if statement.job is not None else None
         if name is not None:
-            self._routine.find(database, name)
+            self._require_routine(database, name)
         pattern = LikePattern(statement.like if statement.like is not None else "%")
         found = {
             job_id: job
             for job_id, job in self._routine.all(database, name).items()
-            if (statement.is_all or not job.has_ended) and pattern.matches(job.name)
+            if (statement.is_all or not job.has_ended)
+            and pattern.matches(job.name)
+            and self._sees_routine(job)
         }
         if statement.what == "TASKS":
             return text_rows(TASK_COLUMNS, [line for i, job in found.items() for line in task_lines(i, job)])
         if statement.what == "CREATE":
             return text_rows(CREATE_COLUMNS, [_create_line(i, job) for i, job in found.items()])
         return text_rows(JOB_COLUMNS, [job_line(i, job) for i, job in found.items()])
+
+    def _require_routine(self, database: str, name: str) -> None:
+        """Checks that a job exists, and that the user may load into its table."""
+        if not self._sees_routine(self._routine.find(database, name)[1]):
+            raise unknown_job(database, name)
+
+    def _sees_routine(self, job: RoutineJob) -> bool:
+        return self._may_load(job.database, [job.spec.table])
 
 
 def spec_of(statement: sql.CreateRoutineLoad, database: str) -> RoutineSpec:

@@ -4,8 +4,9 @@ A password is stored as two hashes, never as text: scrypt for clients that send 
 SHA1(SHA1(password)), with which MySQL's `mysql_native_password` checks a scramble. An empty password is
 stored as no hash at all.
 
-A privilege is granted on one database or on all (`*`). ADMIN includes every other privilege, and the right to
-grant. `root` always exists: until its record exists, with an empty password and ADMIN on all databases.
+Privileges are granted to users and to their roles (`catalog.access`). A user at a host other than `%` is a
+user of its own, whose name holds the host. `root` always exists: until its record exists, with an empty
+password and ADMIN on all databases.
 """
 
 from __future__ import annotations
@@ -14,9 +15,33 @@ import hashlib
 import hmac
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Final
 
+from seqstore.store.catalog.access.grants import (
+    ALL_DATABASES,
+    PRIVILEGES,
+    Grants,
+    check_privileges,
+    holds,
+    holds_within,
+    merged,
+    read_grants,
+    with_grant,
+    without_grant,
+)
+from seqstore.store.catalog.access.roles import Roles, grants_of_roles, require_role
+from seqstore.store.catalog.access.user_hosts import (
+    ANY_HOST,
+    HOST_BYTES_MAX,
+    check_host,
+    name_at,
+    plain_user,
+    quoted_user,
+    rank_of,
+    user_and_host,
+)
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import AccessDeniedError, AlreadyExistsError, InvalidInputError, NotFoundError
@@ -24,9 +49,10 @@ from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
 
 ROOT: Final = "root"
-ALL_DATABASES: Final = "*"
-PRIVILEGES: Final = ("ADMIN", "ALTER", "LOAD", "SELECT")
+_LOOPBACK: Final = "127.0.0.1"
+_NOT_STORED: Final = ("name", "inherited")  # the key, and what records of roles hold
 _NAME_BYTES_MAX: Final = 64
+_KEY_BYTES_MAX: Final = _NAME_BYTES_MAX + HOST_BYTES_MAX + 1
 _PASSWORD_BYTES_MAX: Final = 1024
 _SCRYPT: Final = {"n": 1 << 14, "r": 8, "p": 1, "dklen": 32}  # 16 MiB and some 40 ms per attempt
 _SALT_BYTES: Final = 16
@@ -38,68 +64,115 @@ class Account:
     """One user.
 
     Attributes:
+        name: in the catalog: the user, and the host unless it is `%`.
         salt, slow_hash: scrypt of the password; empty for the empty password.
         mysql_hash: SHA1(SHA1(password)); empty for the empty password.
-        grants: privileges by database, `*` for all.
+        grants: privileges by scope.
+        roles: names of roles.
+        inherited: the privileges of the roles, which their records hold.
     """
 
     name: str
     salt: bytes = b""
     slow_hash: bytes = b""
     mysql_hash: bytes = b""
-    grants: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    grants: Grants = field(default_factory=dict)
+    roles: tuple[str, ...] = ()
+    inherited: Grants = field(default_factory=dict)
 
     @property
     def has_password(self) -> bool:
         """Whether the user must send a password."""
         return bool(self.slow_hash)
 
-    def may(self, privilege: str, database: str = ALL_DATABASES) -> bool:
-        """Returns whether the user holds a privilege on a database; with `*`, on all of them."""
-        held = {*self.grants.get(ALL_DATABASES, ()), *self.grants.get(database, ())}
-        return privilege in held or "ADMIN" in held
+    @cached_property
+    def effective(self) -> Grants:
+        """The privileges of the user and of its roles."""
+        return merged((self.grants, self.inherited)) if self.inherited else self.grants
+
+    def may(self, privilege: str, database: str = ALL_DATABASES, table: str = "") -> bool:
+        """Returns whether the user holds a privilege on a database or table; with `*`, on all databases."""
+        return holds(self.effective, privilege, database, table)
+
+    def may_within(self, privilege: str, database: str) -> bool:
+        """Returns whether the user holds a privilege on a database or on any of its tables."""
+        return holds_within(self.effective, privilege, database)
 
     def sees(self, database: str) -> bool:
-        """Returns whether the user holds any privilege on a database; others do not exist for the user."""
-        return any(self.may(privilege, database) for privilege in PRIVILEGES)
+        """Returns whether the user holds any privilege within a database; else it does not exist for it."""
+        grants = self.effective
+        return any(holds_within(grants, privilege, database) for privilege in PRIVILEGES)
+
+    def sees_table(self, database: str, table: str) -> bool:
+        """Returns whether the user holds any privilege on a table; others do not exist for the user."""
+        grants = self.effective
+        return any(holds(grants, privilege, database, table) for privilege in PRIVILEGES)
 
     def to_record(self) -> dict[str, Any]:
         """Returns the catalog record; `from_record` reads it."""
-        return {key: value for key, value in self.__dict__.items() if key != "name"}
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _NOT_STORED}
 
     @classmethod
-    def from_record(cls, name: str, record: dict[str, Any]) -> Account:
-        """Reads a record of `to_record`."""
-        grants = {database: tuple(held) for database, held in record["grants"].items()}
-        return cls(name, **{**record, "grants": grants})
+    def from_record(cls, name: str, record: dict[str, Any], inherited: Grants) -> Account:
+        """Reads a record of `to_record`; those of earlier versions have no roles."""
+        grants = read_grants(record["grants"], has_parts="roles" in record)
+        roles = tuple(record.get("roles", ()))
+        return cls(name, **{**record, "grants": grants, "roles": roles}, inherited=inherited)
 
 
 class Accounts:
-    """The users of one store. Threads may share it; every result reflects the current catalog."""
+    """The users of one store. Threads may share it; every result reflects the current catalog.
+
+    Attributes:
+        roles: of the same store.
+    """
 
     @internal
     def __init__(self, catalog: Catalog) -> None:
+        self.roles = Roles(catalog)
         self._catalog = catalog
         self._one_at_a_time = new_lock()  # scrypt uses much memory: many at once would exhaust it
         self._pepper = os.urandom(_SALT_BYTES)
         self._known: dict[str, tuple[bytes, bytes]] = {}
 
     def names(self) -> list[str]:
-        """Returns all users, sorted."""
+        """Returns the names of all users in the catalog, sorted."""
         with self._catalog.read() as tx:
             return sorted({ROOT, *(key.decode() for key, _ in tx.items("users"))})
 
     def find(self, name: str) -> Account | None:
-        """Returns one user, None when there is none of that name."""
+        """Returns one user by its name in the catalog, None when there is none."""
         with self._catalog.read() as tx:
             return _find(tx, name)
 
-    def create(self, name: str, password: str = "", *, if_not_exists: bool = False) -> None:
-        """Creates a user without privileges.
+    def at(self, user: str, address: str) -> Account | None:
+        """Returns the user that a client of an address logs in as: that of the most specific host."""
+        try:
+            key = user.encode()
+        except UnicodeEncodeError:
+            return None
+        if ":" in user or not 0 < len(key) <= _NAME_BYTES_MAX:
+            return None
+        with self._catalog.read() as tx:
+            found = [(rank, name) for name in _at_hosts(tx, key)
+                     if (rank := rank_of(user_and_host(name)[1], address)) is not None]  # fmt: skip
+            return _find(tx, max(found)[1] if found else user)
+
+    def create(
+        self,
+        name: str,
+        password: str = "",
+        *,
+        host: str = ANY_HOST,
+        roles: Iterable[str] = (),
+        if_not_exists: bool = False,
+    ) -> None:
+        """Creates a user without privileges, but for those of its roles.
 
         Raises:
             AlreadyExistsError: the user exists, and `if_not_exists` is False.
-            InvalidInputError: the name or the password is too long, or the name is empty.
+            NotFoundError: no such role.
+            InvalidInputError: the name or the password is too long, the name is empty, or no host can be so.
         """
         printable = bool(name) and all(c.isprintable() and not c.isspace() for c in name)
         if not printable or ":" in name or len(name.encode()) > _NAME_BYTES_MAX:
@@ -108,12 +181,16 @@ class Accounts:
                 "without blanks and ':'",
                 kind="bad_user",
             )
-        account = _with_password(Account(name), password)
+        full = name_at(name, check_host(host))
+        account = _with_password(Account(full, roles=tuple(dict.fromkeys(roles))), password)
         with self._catalog.write() as tx:
-            if _find(tx, name) is None:
+            if _find(tx, full) is None:
+                for role in account.roles:
+                    require_role(tx, role)
                 _put(tx, account)
             elif not if_not_exists:
-                raise AlreadyExistsError(f"User '{name}' already exists", kind="user_exists", user=name)
+                raise AlreadyExistsError(f"User '{plain_user(full)}' already exists", kind="user_exists",
+                                         user=full)  # fmt: skip
 
     def drop(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a user; its open sessions continue until they need a privilege.
@@ -138,53 +215,72 @@ class Accounts:
         """
         hashed = _with_password(Account(name), password)
         with self._catalog.write() as tx:
-            _put(tx, replace(hashed, grants=_require(tx, name).grants))
+            found = _require(tx, name)
+            _put(tx, replace(hashed, grants=found.grants, roles=found.roles))
 
-    def grant(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
-        """Grants privileges on a database, or on all.
+    def grant(self, name: str, privileges: Iterable[str], scope: str = ALL_DATABASES) -> None:
+        """Grants privileges on all databases, on one, or on one table `db.table`.
 
         Raises:
             NotFoundError: no such user.
             InvalidInputError: a privilege is not one of `PRIVILEGES` (`LOAD_PRIV` and the like are accepted).
         """
-        wanted = _check_privileges(privileges)
+        wanted = check_privileges(privileges)
         with self._catalog.write() as tx:
             account = _require(tx, name)
-            held = {*account.grants.get(database, ()), *wanted}
-            _put(tx, replace(account, grants={**account.grants, database: tuple(sorted(held))}))
+            _put(tx, replace(account, grants=with_grant(account.grants, scope, wanted)))
 
-    def revoke(self, name: str, privileges: Iterable[str], database: str = ALL_DATABASES) -> None:
-        """Revokes privileges that were granted on exactly this database, or on all.
+    def revoke(self, name: str, privileges: Iterable[str], scope: str = ALL_DATABASES) -> None:
+        """Revokes privileges that were granted on exactly this scope.
 
         Raises:
             NotFoundError: no such user, or it does not hold them there.
             InvalidInputError: a privilege is unknown, or root would lose ADMIN on all.
         """
-        wanted = _check_privileges(privileges)
-        if name == ROOT and database == ALL_DATABASES and "ADMIN" in wanted:
+        unwanted = check_privileges(privileges)
+        if name == ROOT and scope == ALL_DATABASES and "ADMIN" in unwanted:
             raise InvalidInputError("user 'root' keeps ADMIN on all databases", kind="bad_user")
         with self._catalog.write() as tx:
             account = _require(tx, name)
-            held = account.grants.get(database, ())
-            missing = [privilege for privilege in wanted if privilege not in held]
+            left = without_grant(account.grants, scope, unwanted, f"user '{plain_user(name)}'")
+            _put(tx, replace(account, grants=left))
+
+    def grant_roles(self, name: str, roles: Iterable[str]) -> None:
+        """Gives roles to a user.
+
+        Raises:
+            NotFoundError: no such user or role.
+        """
+        with self._catalog.write() as tx:
+            account = _require(tx, name)
+            given = [require_role(tx, role).name for role in roles]
+            _put(tx, replace(account, roles=tuple(dict.fromkeys((*account.roles, *given)))))
+
+    def revoke_roles(self, name: str, roles: Iterable[str]) -> None:
+        """Takes roles from a user.
+
+        Raises:
+            NotFoundError: no such user or role, or the user does not have it.
+        """
+        with self._catalog.write() as tx:
+            account, taken = _require(tx, name), [require_role(tx, role).name for role in roles]
+            missing = [role for role in taken if role not in account.roles]
             if missing:
                 raise NotFoundError(
-                    f"user '{name}' holds no {', '.join(missing)} on {database}.*; see SHOW GRANTS",
+                    f"user '{plain_user(name)}' has no role {', '.join(missing)}; see SHOW GRANTS",
                     kind="unknown_grant",
                 )
-            left = tuple(privilege for privilege in held if privilege not in wanted)
-            grants = {**account.grants, database: left}
-            _put(tx, replace(account, grants={scope: kept for scope, kept in grants.items() if kept}))
+            _put(tx, replace(account, roles=tuple(each for each in account.roles if each not in taken)))
 
     # ------------------------------------------------------------------------------------------ checks
 
-    def log_in(self, name: str, password: str) -> Account:
-        """Returns the user of that name and password.
+    def log_in(self, name: str, password: str, address: str = _LOOPBACK) -> Account:
+        """Returns the user of that name and password, for a client of an address.
 
         Raises:
             AccessDeniedError: no such user, or another password; the message is the same for both.
         """
-        account = self.find(name)
+        account = self.at(name, address)
         if not self._matches(account, password):
             using = "YES" if password else "NO"
             raise AccessDeniedError(
@@ -194,30 +290,48 @@ class Accounts:
         assert account is not None
         return account
 
-    def known(self, name: str, password: str) -> Account | None:
+    def known(self, name: str, password: str, address: str = _LOOPBACK) -> Account | None:
         """Returns the user if the password needs no slow comparison, since it matched before; else None."""
-        account = self.find(name)
+        account = self.at(name, address)
         if account is None:
             return None
         if not account.has_password:
             return account if not password else None
         return account if self._is_known(account, _secret(password)) else None
 
-    def require(self, name: str, privilege: str, database: str = ALL_DATABASES) -> None:
+    def require(
+        self,
+        name: str,
+        privilege: str,
+        database: str = ALL_DATABASES,
+        table: str = "",
+        *,
+        within: bool = False,
+    ) -> None:
         """Checks a privilege as of now.
 
+        Args:
+            within: the privilege on any table of the database is enough.
+
         Raises:
-            AccessDeniedError: the user does not hold it, or was dropped.
+            AccessDeniedError: the user does not hold it, or was dropped. The text depends on nothing stored.
         """
         account = self.find(name)
-        if account is None or not account.may(privilege, database):
-            where = "all databases" if database == ALL_DATABASES else f"database '{database}'"
-            raise AccessDeniedError(
-                f"Access denied; user '{name}' needs the {privilege} privilege on {where}: GRANT "
-                f"{privilege}_PRIV",
-                kind="no_privilege",
-                user=name,
-            )
+        if account is not None and (
+            account.may_within(privilege, database) if within else account.may(privilege, database, table)
+        ):
+            return
+        where = "all databases" if database == ALL_DATABASES else f"database '{database}'"
+        if table:
+            where += f" or on its table '{table}'"
+        elif within:
+            where += " or on a table of it"
+        raise AccessDeniedError(
+            f"Access denied; user '{plain_user(name)}' needs the {privilege} privilege on {where}: GRANT "
+            f"{privilege}_PRIV",
+            kind="no_privilege",
+            user=name,
+        )
 
     def _matches(self, account: Account | None, password: str) -> bool:
         """Compares with scrypt once, and later with the passwords that this process saw match before."""
@@ -274,38 +388,27 @@ def _with_password(account: Account, password: str) -> Account:
     return replace(account, salt=salt, slow_hash=slow_hash, mysql_hash=twice)
 
 
-def _check_privileges(privileges: Iterable[str]) -> tuple[str, ...]:
-    """Returns names as stored; `ALL` is every one but ADMIN."""
-    wanted: set[str] = set()
-    for given in privileges:
-        name = given.strip().upper().removesuffix("_PRIV")
-        if name == "ALL":
-            wanted |= {privilege for privilege in PRIVILEGES if privilege != "ADMIN"}
-        elif name in PRIVILEGES:
-            wanted.add(name)
-        else:
-            raise InvalidInputError(
-                f"unknown privilege {given!r}; expected {', '.join(f'{p}_PRIV' for p in PRIVILEGES)} or ALL",
-                kind="bad_privilege",
-            )
-    return tuple(sorted(wanted))
-
-
 def _find(tx: CatalogTransaction, name: str) -> Account | None:
     try:
         key = name.encode()
     except UnicodeEncodeError:
         return None
-    record = tx.get("users", key) if 0 < len(key) <= _NAME_BYTES_MAX else None
+    record = tx.get("users", key) if 0 < len(key) <= _KEY_BYTES_MAX else None
     if record is not None:
-        return Account.from_record(name, record)
+        return Account.from_record(name, record, grants_of_roles(tx, record.get("roles", ())))
     return Account(ROOT, grants={ALL_DATABASES: ("ADMIN",)}) if name == ROOT else None
+
+
+def _at_hosts(tx: CatalogTransaction, user: bytes) -> list[str]:
+    """Returns the names of a user at hosts other than `%`."""
+    return [key.decode() for key, _ in tx.items("users", user + b":")]
 
 
 def _require(tx: CatalogTransaction, name: str) -> Account:
     account = _find(tx, name)
     if account is None:
-        raise NotFoundError(f"Unknown user '{name}'", kind="unknown_user", user=name)
+        shown = quoted_user(name) if ":" in name else f"'{name}'"
+        raise NotFoundError(f"Unknown user {shown}", kind="unknown_user", user=name)
     return account
 
 

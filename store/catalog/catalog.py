@@ -28,7 +28,8 @@ lists in order. Databases inside:
     readers    table id                           -> newest version read by a commit elsewhere
     apps       table id | application id          -> {version, table_version, txn}: idempotent writes
     config     name                               -> value that ADMIN SET assigned
-    users      user name                          -> password hashes and grants (catalog.accounts)
+    users      user name, host                    -> password hashes, grants and roles (catalog.accounts)
+    roles      role name                          -> grants (catalog.access.roles)
 
 A record is msgpack with a header: checksum of the rest (8 bytes, big endian) | format number (1 byte) |
 msgpack. The checksum covers the name of the database and the key too, but in records of format 1.
@@ -75,6 +76,7 @@ DATABASES: Final = (
     "jobs",
     "job_marks",
     "views",
+    "roles",
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9
@@ -135,7 +137,7 @@ def lost_record(database: str, key: bytes, fault: str) -> CorruptionError:
     """Returns the error of a record that is not as it was written."""
     name = record_name(database, key)
     return CorruptionError(
-        f"the catalog record {name} {fault}; run check, and restore the catalog from a copy",
+        f"the catalog record {name} {fault}; run repair, or restore the catalog from a copy",
         path=f"catalog/{name}",
     )
 
@@ -198,6 +200,15 @@ class CatalogTransaction:
         if not self._txn.put(key, data, overwrite=False, db=self._db[database]):
             raise lost_record(database, key, "exists already, though no newer version is known")
         return data[:8]
+
+    def copy(self, database: str, key: bytes, data: bytes) -> None:
+        """Stores a record as another catalog has it, checksum included.
+
+        Raises:
+            CorruptionError: it does not match its checksum.
+        """
+        verify(database, key, data)
+        self._txn.put(key, data, db=self._db[database])
 
     def count(self, database: str) -> int:
         """Returns the number of records of a database."""

@@ -8,16 +8,18 @@ from typing import Final
 
 import lmdb
 
-from seqstore.store.catalog.catalog import verify
-from seqstore.store.catalog.page_check import check_pages
+from seqstore.store.catalog.catalog import DATABASES, verify
+from seqstore.store.catalog.page_check import check_heads, check_pages
 from seqstore.store.errors import CorruptionError, FormatError, StoreError, UnavailableError
 
 DATA_FILE: Final = "data.mdb"
-_LOCK_FILE: Final = "lock.mdb"
+LOCK_FILE: Final = "lock.mdb"
 
 
 def damaged(path: Path, error: Exception) -> CorruptionError:
-    return CorruptionError(f"{path}: the catalog is damaged: {error}; restore it from a copy", path=str(path))
+    return CorruptionError(
+        f"{path}: the catalog is damaged: {error}; run repair, or restore it from a copy", path=str(path)
+    )
 
 
 def refuse_foreign(path: Path) -> None:
@@ -26,13 +28,13 @@ def refuse_foreign(path: Path) -> None:
     if parent.exists() and not parent.is_dir():
         raise FormatError(f"{parent}: expected a directory, found a file", path=str(parent))
     foreign = [name for name in _names(parent) if name != path.name]
-    foreign += [f"{path.name}/{name}" for name in _names(path) if name not in (DATA_FILE, _LOCK_FILE)]
+    foreign += [f"{path.name}/{name}" for name in _names(path) if name not in (DATA_FILE, LOCK_FILE)]
     # Read last: another process that creates this store writes its catalog first.
     if not foreign or size_of(path / DATA_FILE):
         return
     raise FormatError(
         f"{parent}: not a store: it holds {foreign[0]!r} and no catalog; name an empty or a new directory, "
-        "or restore the catalog from a copy",
+        "or run repair, or restore the catalog from a copy",
         path=str(parent),
     )
 
@@ -68,6 +70,32 @@ def check_file(env: lmdb.Environment, file: Path) -> None:
         raise damaged(file, error) from error
     except OSError as error:
         raise UnavailableError(f"{file}: cannot be read: {error}", kind="catalog") from error
+
+
+def fault_in(file: Path) -> str:
+    """Returns the fault for which a data file cannot be opened, empty for a sound one; changes nothing.
+
+    Raises:
+        FormatError: a newer program wrote it.
+        UnavailableError: it cannot be read.
+    """
+    if not size_of(file):
+        return f"{file}: the catalog is missing"
+    env = None
+    try:
+        check_heads(file)
+        env = lmdb.open(str(file.parent), readonly=True, lock=False, max_dbs=len(DATABASES) + 8)
+        check_pages(env, file, verify)
+    except FormatError:
+        raise
+    except (ValueError, StoreError, lmdb.Error) as error:
+        return f"{file}: {error}"
+    except OSError as error:
+        raise UnavailableError(f"{file}: cannot be read: {error}", kind="catalog") from error
+    finally:
+        if env is not None:
+            env.close()
+    return ""
 
 
 def _lengthen(file: Path, needed: int) -> None:

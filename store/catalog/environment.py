@@ -140,6 +140,11 @@ def _forget_replaced(path: str) -> None:
             del _open[path]
 
 
+def is_open(path: Path) -> bool:
+    """Returns whether this process has the environment of a directory open."""
+    return os.path.realpath(path) in _open
+
+
 class Environment:
     """One open LMDB environment of this process; made by `environment`.
 
@@ -521,6 +526,13 @@ class Catalog:
                         deferred.restore(taken)
                         opened.end(txn, write=True)
                     return
+
+    def close(self) -> None:
+        """Closes the environment for all handles of this process: its files will be moved."""
+        with _open_lock:
+            found = _open.get(self._real_path)
+            if found is not None:
+                _close(self._real_path, found)
 
     def make_durable(self) -> None:
         """Makes everything that was read here durable; call it before a file is deleted because of it.

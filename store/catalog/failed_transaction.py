@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from seqstore.store.catalog import transaction_record as transactions
@@ -12,6 +14,27 @@ from seqstore.store.catalog.transaction_record import TransactionRecord, Transac
 from seqstore.store.errors import CommitUnknownError, UnavailableError
 
 _LOG: Final = logging.getLogger(__name__)
+
+
+@contextmanager
+def beginning(store_catalog: Catalog, begun: Callable[[], TransactionRecord | None]) -> Iterator[None]:
+    """Frees the label of a transaction whose begin was stored and could not be synced.
+
+    Args:
+        begun: returns the record that the block stores.
+
+    Raises:
+        UnavailableError: the transaction has not begun.
+    """
+    try:
+        yield
+    except CommitUnknownError as error:
+        record = begun()
+        assert record is not None
+        abort_failed(store_catalog, record, "its begin could not be synced")
+        raise UnavailableError(
+            f"{record.label}: the load has not begun, nothing was stored: {error.message}", kind="disk"
+        ) from error
 
 
 def abort_failed(store_catalog: Catalog, record: TransactionRecord, reason: str) -> None:

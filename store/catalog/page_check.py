@@ -31,20 +31,20 @@ from typing import Final
 
 import lmdb
 
-_PAGE: Final = struct.Struct("<QHHHH")  # number, padding, flags, end of the node pointers, start of the nodes
-_NODE: Final = struct.Struct("<HHHH")  # two halves of a size or a page number, flags, bytes of the key
+PAGE: Final = struct.Struct("<QHHHH")  # number, padding, flags, end of the node pointers, start of the nodes
+NODE: Final = struct.Struct("<HHHH")  # two halves of a size or a page number, flags, bytes of the key
 _TREE: Final = struct.Struct("<IHHQQQQQ")  # padding, flags, depth, three counts of pages, entries, root
 _META: Final = struct.Struct("<IIQQ")  # magic, version, address, size of the map; then two trees
 _LAST: Final = struct.Struct("<QQ")  # last page, transaction
 _MAGIC: Final = 0xBEEFC0DE
 _VERSION: Final = 1
-_BRANCH, _LEAF, _OVERFLOW, _HEAD = 1, 2, 4, 8
-_BIG_DATA, _SUB_TREE = 1, 2
+BRANCH, LEAF, OVERFLOW, _HEAD = 1, 2, 4, 8
+BIG_DATA, SUB_TREE = 1, 2
 _INTEGER_KEYS: Final = 8
 _ONE_FILE: Final = 0x4000  # a persistent flag of environments that are a file, not a directory
-_NO_ROOT: Final = 2**64 - 1
-_KEY_BYTES_MAX: Final = 511
-_DEPTH_MAX: Final = 32
+NO_ROOT: Final = 2**64 - 1
+KEY_BYTES_MAX: Final = 511
+DEPTH_MAX: Final = 32
 _TRIES: Final = 20
 _PAUSE_SECONDS: Final = 0.005
 
@@ -53,7 +53,7 @@ VerifyRecord = Callable[[str, bytes, bytes], object]
 
 
 @dataclass(frozen=True)
-class _Tree:
+class Tree:
     """What a root states about its tree."""
 
     padding: int
@@ -66,21 +66,21 @@ class _Tree:
     root: int
 
     @classmethod
-    def read(cls, data: bytes) -> _Tree:
+    def read(cls, data: bytes) -> Tree:
         if len(data) != _TREE.size:
             raise ValueError(f"a tree has {len(data)} bytes, expected {_TREE.size}")
         return cls(*_TREE.unpack(data))
 
 
 @dataclass(frozen=True)
-class _Head:
+class Head:
     """One meta page."""
 
     transaction: int
     last_page: int
     page_bytes: int
-    free: _Tree
-    main: _Tree
+    free: Tree
+    main: Tree
 
 
 def check_heads(path: Path) -> None:
@@ -101,29 +101,29 @@ def check_heads(path: Path) -> None:
             time.sleep(_PAUSE_SECONDS)
 
 
-def _heads(path: Path) -> list[_Head]:
+def _heads(path: Path) -> list[Head]:
     try:
         with path.open("rb", buffering=0) as file:
-            start = file.read(_PAGE.size + _META.size + 4)
+            start = file.read(PAGE.size + _META.size + 4)
             if not start:
                 return []
-            if len(start) < _PAGE.size + _META.size + 4:
+            if len(start) < PAGE.size + _META.size + 4:
                 raise ValueError(f"it has {len(start)} bytes")
             page_bytes = int.from_bytes(start[-4:], "little")
             both = _sized(file.fileno(), page_bytes) if _is_page_size(page_bytes) else b""
             if not both:  # the first head is damaged, or this is no file of LMDB
                 for guess in (4096, 8192, 16384, 32768, 65536):
-                    second = os.pread(file.fileno(), 4, guess + _PAGE.size)
+                    second = os.pread(file.fileno(), 4, guess + PAGE.size)
                     if int.from_bytes(second, "little") == _MAGIC:
                         raise ValueError("the head in page 0 is damaged")
                 return []
     except FileNotFoundError:
         return []
     pages = [both[:page_bytes], both[page_bytes:]]
-    magics = [int.from_bytes(page[_PAGE.size : _PAGE.size + 4], "little") for page in pages]
+    magics = [int.from_bytes(page[PAGE.size : PAGE.size + 4], "little") for page in pages]
     if _MAGIC not in magics:
         return []  # LMDB refuses it
-    heads = [_head(number, page) for number, page in enumerate(pages)]
+    heads = [read_head(number, page) for number, page in enumerate(pages)]
     transactions = [head.transaction for head in heads]
     even, odd = transactions
     in_turn = abs(even - odd) == 1 and even % 2 == 0
@@ -143,11 +143,11 @@ def _sized(file: int, page_bytes: int) -> bytes:
     return both if len(both) == 2 * page_bytes else b""
 
 
-def _head(number: int, page: bytes) -> _Head:
-    found, _, flags, _, _ = _PAGE.unpack_from(page)
-    magic, version, address, map_bytes = _META.unpack_from(page, _PAGE.size)
-    at = _PAGE.size + _META.size
-    free, main = (_Tree(*_TREE.unpack_from(page, at + i * _TREE.size)) for i in (0, 1))
+def read_head(number: int, page: bytes) -> Head:
+    found, _, flags, _, _ = PAGE.unpack_from(page)
+    magic, version, address, map_bytes = _META.unpack_from(page, PAGE.size)
+    at = PAGE.size + _META.size
+    free, main = (Tree(*_TREE.unpack_from(page, at + i * _TREE.size)) for i in (0, 1))
     last_page, transaction = _LAST.unpack_from(page, at + 2 * _TREE.size)
     sound = (
         (found, flags, magic, version, address) == (number, _HEAD, _MAGIC, _VERSION, 0)
@@ -157,7 +157,7 @@ def _head(number: int, page: bytes) -> _Head:
     )
     if not sound:
         raise ValueError(f"the head in page {number} is damaged")
-    return _Head(transaction, last_page, free.padding, free, main)
+    return Head(transaction, last_page, free.padding, free, main)
 
 
 def check_pages(env: lmdb.Environment, path: Path, verify: VerifyRecord) -> int:
@@ -183,14 +183,14 @@ def check_pages(env: lmdb.Environment, path: Path, verify: VerifyRecord) -> int:
     raise ValueError("its heads are not those that LMDB has read")
 
 
-def _heads_if_sound(path: Path) -> list[_Head]:
+def _heads_if_sound(path: Path) -> list[Head]:
     try:
         return _heads(path)
     except ValueError:  # a writer is changing one
         return []
 
 
-def _check(path: Path, head: _Head, verify: VerifyRecord) -> int:
+def _check(path: Path, head: Head, verify: VerifyRecord) -> int:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         pages = _Pages(descriptor, head, verify)
@@ -205,7 +205,7 @@ def _check(path: Path, head: _Head, verify: VerifyRecord) -> int:
 class _Pages:
     """The pages of one version of a data file."""
 
-    def __init__(self, file: int, head: _Head, verify: VerifyRecord) -> None:
+    def __init__(self, file: int, head: Head, verify: VerifyRecord) -> None:
         self._file = file
         self._page_bytes = head.page_bytes
         self._last = head.last_page
@@ -214,7 +214,7 @@ class _Pages:
         self._seen[0:2] = b"\1\1"
         self._counts = [0, 0, 0]
 
-    def walk(self, tree: _Tree, name: str) -> None:
+    def walk(self, tree: Tree, name: str) -> None:
         """Reads a tree and the trees whose roots its leaves hold.
 
         Args:
@@ -225,21 +225,21 @@ class _Pages:
         roots = []
         for key, value, flags in self._entries(tree, name):
             if name:
-                if flags == _SUB_TREE:
+                if flags == SUB_TREE:
                     raise ValueError(f"a record of {name!r} is a tree")
                 self._verify(name, key, value)
-            elif flags != _SUB_TREE:
+            elif flags != SUB_TREE:
                 raise ValueError(f"the root of database {key!r} is no tree")
             else:
-                roots.append((key.decode(), _Tree.read(value)))
+                roots.append((key.decode(), Tree.read(value)))
         for below, root in roots:
             self.walk(root, below)
 
-    def walk_free_list(self, tree: _Tree) -> None:
+    def walk_free_list(self, tree: Tree) -> None:
         """Reads the tree of free pages and notes the pages."""
         for key, value, flags in self._entries(tree, "free pages", is_integer=True):
             count = int.from_bytes(value[:8], "little")
-            if flags == _SUB_TREE or len(key) != 8 or len(value) != 8 * (count + 1):
+            if flags == SUB_TREE or len(key) != 8 or len(value) != 8 * (count + 1):
                 raise ValueError("the list of free pages is damaged")
             for (number,) in struct.iter_unpack("<Q", value[8:]):
                 self._note(number, 2)
@@ -251,15 +251,15 @@ class _Pages:
             raise ValueError(f"page {lost} is neither in a tree nor free")
 
     def _entries(
-        self, tree: _Tree, name: str, *, is_integer: bool = False
+        self, tree: Tree, name: str, *, is_integer: bool = False
     ) -> Iterator[tuple[bytes, bytes, int]]:
         """Yields key, value and flags of each entry, and checks what the root states."""
         self._counts = counts = [0, 0, 0]
         entries = 0
-        if tree.root == _NO_ROOT:
+        if tree.root == NO_ROOT:
             if (tree.depth, tree.entries) != (0, 0):
                 raise ValueError(f"{name!r} has no root and {tree.entries} entries")
-        elif not 1 <= tree.depth <= _DEPTH_MAX:
+        elif not 1 <= tree.depth <= DEPTH_MAX:
             raise ValueError(f"{name!r} has a tree of depth {tree.depth}")
         else:
             before: bytes | None = None
@@ -279,13 +279,13 @@ class _Pages:
     ) -> Iterator[tuple[bytes, bytes, int]]:
         """Yields the entries below a page; keys must be from `low` and before `high`."""
         counts = self._counts
-        page = self._page(number, _LEAF if height == 1 else _BRANCH)
+        page = self._page(number, LEAF if height == 1 else BRANCH)
         counts[0 if height > 1 else 1] += 1
         places = self._nodes(number, page, is_branch=height > 1)
         if height == 1:
             for place in places:
-                least, most, flags, size = _NODE.unpack_from(page, place)
-                start = place + _NODE.size
+                least, most, flags, size = NODE.unpack_from(page, place)
+                start = place + NODE.size
                 key, length = page[start : start + size], least | most << 16
                 bound = key[::-1] if is_integer else key
                 if bound < low or (high is not None and bound >= high) or flags not in (0, 1, 2):
@@ -293,8 +293,8 @@ class _Pages:
                         f"page {number} has a key that does not belong there, or flags {flags:#x}"
                     )
                 start += size
-                value = page[start : start + (8 if flags == _BIG_DATA else length)]
-                if flags == _BIG_DATA:
+                value = page[start : start + (8 if flags == BIG_DATA else length)]
+                if flags == BIG_DATA:
                     value = self._large_value(int.from_bytes(value, "little"), length)
                 yield key, value, flags
             return
@@ -302,8 +302,8 @@ class _Pages:
             raise ValueError(f"branch page {number} has {len(places)} children")
         children = []
         for i, place in enumerate(places):
-            least, most, top, size = _NODE.unpack_from(page, place)
-            key = page[place + _NODE.size : place + _NODE.size + size]
+            least, most, top, size = NODE.unpack_from(page, place)
+            key = page[place + NODE.size : place + NODE.size + size]
             bound = low if i == 0 else (key[::-1] if is_integer else key)
             children.append((bound, least | most << 16 | top << 32))
         bounds = [bound for bound, _ in children]
@@ -325,43 +325,43 @@ class _Pages:
         page = os.pread(self._file, self._page_bytes, number * self._page_bytes)
         if len(page) < self._page_bytes:
             raise ValueError(f"page {number} is missing")
-        found, _, flags, _, _ = _PAGE.unpack_from(page)
+        found, _, flags, _, _ = PAGE.unpack_from(page)
         if found != number or flags != kind:
             raise ValueError(f"page {number} is page {found} with flags {flags:#x}, expected kind {kind}")
         return page
 
     def _nodes(self, number: int, page: bytes, *, is_branch: bool) -> list[int]:
         """Returns the places of the nodes; they fill the end of the page without a gap."""
-        _, _, _, lower, upper = _PAGE.unpack_from(page)
-        if lower % 2 or not _PAGE.size < lower <= upper <= len(page):
+        _, _, _, lower, upper = PAGE.unpack_from(page)
+        if lower % 2 or not PAGE.size < lower <= upper <= len(page):
             raise ValueError(
                 f"page {number} has {lower} bytes of header and pointers, and nodes from {upper}"
             )
-        places = list(struct.unpack_from(f"<{(lower - _PAGE.size) // 2}H", page, _PAGE.size))
+        places = list(struct.unpack_from(f"<{(lower - PAGE.size) // 2}H", page, PAGE.size))
         end = upper
         for place in sorted(places):
-            if place != end or place + _NODE.size > len(page):
+            if place != end or place + NODE.size > len(page):
                 raise ValueError(f"page {number} has a node at {place}, expected one at {end}")
-            least, most, flags, key_bytes = _NODE.unpack_from(page, place)
-            size = 0 if is_branch else 8 if flags & _BIG_DATA else least | most << 16
-            if key_bytes > _KEY_BYTES_MAX:
+            least, most, flags, key_bytes = NODE.unpack_from(page, place)
+            size = 0 if is_branch else 8 if flags & BIG_DATA else least | most << 16
+            if key_bytes > KEY_BYTES_MAX:
                 raise ValueError(f"page {number} has a key of {key_bytes} bytes")
-            end = place + _NODE.size + key_bytes + size
+            end = place + NODE.size + key_bytes + size
             end += end % 2
         if end != len(page):
             raise ValueError(f"page {number} has nodes up to {end}, expected {len(page)}")
         return places
 
     def _large_value(self, number: int, length: int) -> bytes:
-        page = self._page(number, _OVERFLOW)
+        page = self._page(number, OVERFLOW)
         pages = int.from_bytes(page[12:16], "little")
-        expected = (_PAGE.size - 1 + length) // self._page_bytes + 1
+        expected = (PAGE.size - 1 + length) // self._page_bytes + 1
         if pages != expected:
             raise ValueError(f"page {number} begins {pages} pages, expected {expected}")
         for other in range(number + 1, number + pages):
             self._note(other, 1)
         self._counts[2] += pages
-        value = os.pread(self._file, length, number * self._page_bytes + _PAGE.size)
+        value = os.pread(self._file, length, number * self._page_bytes + PAGE.size)
         if len(value) < length:
             raise ValueError(f"pages {number} to {number + pages - 1} are missing")
         return value

@@ -26,7 +26,7 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
-from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue
+from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue, disk_errors
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 
@@ -134,8 +134,9 @@ def _locked(directory: Path, name: str, about: str, owner: LockOwner, seconds: f
 def _opened(path: Path) -> Iterator[int]:
     """Opens a lock file for the block; closing it releases the lock. In a child that was forked within the
     block the file is closed already, and its descriptor may be that of another file by now."""
-    path.parent.mkdir(exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with disk_errors(path):
+        path.parent.mkdir(exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     owner = object()
     with _held_lock:
         _held[handle] = owner

@@ -125,7 +125,7 @@ def require_whole(tx: CatalogTransaction, table_id: int) -> None:
     """
     for fault in chain_faults(tx, table_id):
         raise CorruptionError(
-            f"{fault}; run check, and restore the catalog from a copy", path=f"catalog/versions/{table_id}"
+            f"{fault}; run repair, or restore the catalog from a copy", path=f"catalog/versions/{table_id}"
         )
 
 

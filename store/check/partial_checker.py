@@ -18,9 +18,15 @@ import pyarrow.compute as pc
 
 from seqstore.store.check.delta import Delta
 from seqstore.store.check.row_checker import Batch, Mask, RejectedRow, RowChecker
-from seqstore.store.check.write_modes import MergeType, UpdateMode, parse_merge_type, parse_mode
+from seqstore.store.check.write_modes import (
+    MergeType,
+    UpdateMode,
+    duplicate_error,
+    parse_merge_type,
+    parse_mode,
+)
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.schema.column import SEQUENCE_COL, Column, default_scalar
+from seqstore.store.schema.column import ROW_ID_COL, SEQUENCE_COL, Column, default_scalar
 from seqstore.store.schema.properties import SKIP_BITMAP
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -59,7 +65,8 @@ class PartialChecker(RowChecker):
         self._read_signs(batch)
         self._complete_keys(batch)
         key = self.schema.key
-        columns = [column for column in self.schema.columns if column.name in given or column.name in key]
+        every = (*self.schema.key_columns, *self.schema.value_columns)
+        columns = [column for column in every if column.name in given or column.name in key]
         self.makes_keys = any(column.name not in given and self._is_made(column) for column in columns)
         cells = {column.name: self._column(column, batch) for column in columns}
         self._check_partitions(cells, batch)
@@ -102,6 +109,8 @@ class PartialChecker(RowChecker):
 
     def _require_keys(self, given: dict[str, pa.ChunkedArray]) -> None:
         keys = self.schema.key_columns
+        if self.schema.is_duplicate and ROW_ID_COL not in given:
+            raise duplicate_error(self.table, "delete by key is only supported in unique tables.")
         missing = [column.name for column in keys if column.name not in given and not column.can_be_omitted]
         if missing:
             raise InvalidInputError(
@@ -185,13 +194,22 @@ class PartialChecker(RowChecker):
         return masks
 
 
-def check_partial(schema: TableSchema, mode: str, merge_type: str) -> None:
-    """Raises unless the table takes writes of a mode: a merge-on-read table takes whole rows only (P1).
+def check_partial(table: str, schema: TableSchema, mode: str, merge_type: str) -> None:
+    """Raises unless the table takes writes of a mode.
+
+    A merge-on-read table takes whole rows only (P1), a duplicate table no deletes of a load either (T12).
 
     Raises:
-        InvalidInputError: with the text of P1.
+        InvalidInputError: with the text of P1 or T12.
     """
     is_delete = parse_merge_type(merge_type) == MergeType.DELETE  # by key alone
+    if schema.is_duplicate:
+        is_partial = parse_mode(mode) != UpdateMode.UPSERT
+        if is_partial and not is_delete:
+            raise duplicate_error(table, "Only unique key merge on write support partial update.")
+        if not is_partial and parse_merge_type(merge_type) != MergeType.APPEND:
+            raise duplicate_error(table, "load by MERGE or DELETE is only supported in unique tables.")
+        return
     if schema.is_merge_on_read and parse_mode(mode) != UpdateMode.UPSERT and not is_delete:
         raise InvalidInputError(
             "Only unique key merge on write support partial update; write whole rows, or create the table "
@@ -200,13 +218,13 @@ def check_partial(schema: TableSchema, mode: str, merge_type: str) -> None:
         )
 
 
-def check_flexible(schema: TableSchema) -> None:
+def check_flexible(table: str, schema: TableSchema) -> None:
     """Raises unless a table was created for flexible updates, as in Doris.
 
     Raises:
         InvalidInputError: with the text of F2.
     """
-    check_partial(schema, UpdateMode.FLEXIBLE, MergeType.APPEND)
+    check_partial(table, schema, UpdateMode.FLEXIBLE, MergeType.APPEND)
     reason = ""
     if schema.properties.get("light_schema_change") == "false":
         reason = "table with light_schema_change enabled"

@@ -26,11 +26,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog.auto_increment import Ids
+from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
+    ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
@@ -113,6 +115,7 @@ class RowChecker:
         require_sequence: False lets rows in without a sequence; it is then NULL (SL12).
         ids: the source of the values of the table's AUTO_INCREMENT column, None where there is none.
         partitions: rows of other partitions are rejected; empty means all.
+        row_ids: the source of the keys of a duplicate table; None where rows are checked, and numbered later.
     """
 
     schema: TableSchema
@@ -123,6 +126,7 @@ class RowChecker:
     require_sequence: bool = True
     ids: Ids | None = None
     partitions: tuple[str, ...] = ()
+    row_ids: Ids | None = None
     _names: dict[str, str] = field(init=False, repr=False)  # lower case -> visible column
     _source: str | None = field(init=False, repr=False)  # of the hidden sequence, in lower case
 
@@ -155,11 +159,16 @@ class RowChecker:
         sequence = self._hidden_sequence(batch)
         visible = pa.Table.from_arrays(list(columns.values()), schema=self.schema.arrow)
         if not batch.rejected:
-            return CheckedRows(visible, batch.signs, sequence), []
+            return self.numbered(CheckedRows(visible, batch.signs, sequence)), []
         keep = pa.array(batch.kept())
         signs = batch.signs.filter(keep) if batch.signs is not None else None
         sequence = sequence.filter(keep) if sequence is not None else None
-        return CheckedRows(visible.filter(keep).combine_chunks(), signs, sequence), batch.left_out()
+        rows = CheckedRows(visible.filter(keep).combine_chunks(), signs, sequence)
+        return self.numbered(rows), batch.left_out()
+
+    def numbered(self, rows: CheckedRows) -> CheckedRows:
+        """Returns checked rows with the keys that a duplicate table generates for them (T10)."""
+        return rows if self.row_ids is None else replace(rows, row_ids=self.row_ids.take(len(rows)))
 
     def _check_partitions(self, columns: Mapping[str, pa.Array], batch: Batch) -> None:
         if self.schema.partitioning is None:
@@ -209,6 +218,7 @@ class RowChecker:
         lower = name.lower()
         hidden = None if lower in self._names else hidden_name(name)
         if hidden is not None:
+            self._check_hidden(hidden)
             return [] if hidden in (VERSION_COL, GROUPS_COL) else [hidden]
         roles = [self._names[lower]] if lower in self._names else []
         if lower == self._source:
@@ -220,6 +230,15 @@ class RowChecker:
                 column=name,
             )
         return roles
+
+    def _check_hidden(self, hidden: str) -> None:
+        """Refuses delete signs in a duplicate table, and row ids that no DELETE brings."""
+        if hidden == DELETE_SIGN and self.schema.is_duplicate:
+            raise duplicate_error(self.table, "load by MERGE or DELETE is only supported in unique tables.")
+        if hidden == ROW_ID_COL and not (self.schema.is_duplicate and self.delete_all):
+            raise InvalidInputError(
+                f"{self.table}: column {ROW_ID_COL} is written by the store; leave it out", kind="bad_column"
+            )
 
     def _check_sequence_source(self, given: Mapping[str, Any]) -> None:
         if not self.schema.has_sequence:

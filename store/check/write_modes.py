@@ -31,6 +31,20 @@ class MergeType(StrEnum):
     MERGE = "MERGE"
 
 
+def duplicate_error(table: str, reason: str) -> InvalidInputError:
+    """Returns the error of a write that only tables with a unique key take (T12).
+
+    Args:
+        reason: the text of Doris.
+    """
+    return InvalidInputError(
+        f"{reason} Table {table} is a duplicate table: it adds rows and deletes them by condition; create it "
+        "with UNIQUE KEY to change rows",
+        kind="duplicate_table",
+        table=table,
+    )
+
+
 _Mode = TypeVar("_Mode", UpdateMode, NewKeyBehavior, MergeType)
 
 

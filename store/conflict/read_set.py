@@ -28,6 +28,8 @@ from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
     HIDDEN_COLUMNS,
+    ROW_ID_COL,
+    ROW_ID_ID,
     SEQUENCE_COL,
     SEQUENCE_ID,
     VERSION_COL,
@@ -168,6 +170,7 @@ class ReadLog:
         """
         ids = {column.name.lower(): column.id for column in self.schema.columns}
         ids |= {VERSION_COL: VERSION_ID, GROUPS_COL: VERSION_ID, SEQUENCE_COL: SEQUENCE_ID}
+        ids[ROW_ID_COL] = ROW_ID_ID
         named = (hidden_name(name) or name.lower() for name in columns)
         self.columns |= {ids[name] for name in named if name != DELETE_SIGN}
 

@@ -125,7 +125,7 @@ class Window:
             np.concatenate([positions, old.positions]),
             None,
         )
-        read = [*(self._tested if self._reads.predicates else key)]
+        read = [*dict.fromkeys([*self._tested, *key])] if self._reads.predicates else [*key]
         read += [DELETE_SIGN] if has_tombstones and DELETE_SIGN not in read else []
         taken = after.take(both, read)
         if not is_exact(after.schema.key_columns):

@@ -1,8 +1,10 @@
-"""Light changes of a table's schema and properties: a new revision that touches no file (SC1).
+"""Changes of a table's schema and properties: a new revision, which touches no file if the change is light
+(SC1).
 
 Changes of columns are in ddl.column_changes. Ids identify columns, so files written under earlier revisions
 are read through the newest: a column younger than a file has its default, a dropped one is not read, a
-renamed one is found, a widened one is cast. Ids are never reused.
+renamed one is found, a widened one is cast. Ids are never reused. A change that is not light becomes a job
+(ddl.schema_changes), and until its end the table admits no other change.
 
 Every change makes a version without rows. A transaction that began before and commits after it fails: with
 `MetadataChangedException`, or `ProtocolChangedException` when table features were added or removed.
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
+from seqstore.store.catalog.schema_change_job import refuse_during_change
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict_errors import schema_error
@@ -32,8 +35,8 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
 from seqstore.store.schema.constraints import Constraint
-from seqstore.store.schema.declaration import check_sequence
-from seqstore.store.schema.features import KNOWN_FEATURES, require_writable
+from seqstore.store.schema.declaration import check_sequence, refuse_unique_properties
+from seqstore.store.schema.features import DUPLICATE_KEY, KNOWN_FEATURES, require_writable
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -53,19 +56,28 @@ class Altered:
     Attributes:
         changes: the changes, in words.
         features: table features that were added (`+name`) or removed (`-name`).
+        rewrites: rows must be written anew, because they cannot be read through the new revision.
     """
 
     schema: TableSchema
     changes: tuple[str, ...]
     features: tuple[str, ...] = ()
+    rewrites: bool = False
 
     def then(self, change: Change) -> Altered:
         """Applies one more change."""
         more = change(self.schema)
-        return Altered(more.schema, (*self.changes, *more.changes), (*self.features, *more.features))
+        return Altered(
+            more.schema,
+            (*self.changes, *more.changes),
+            (*self.features, *more.features),
+            self.rewrites or more.rewrites,
+        )
 
 
 Change = Callable[[TableSchema], Altered]
+Submit = Callable[[records.CatalogTransaction, TableSchema, Altered], None]
+Note = Callable[[records.CatalogTransaction, TableSchema, Altered, int], None]
 
 
 def schema_change(
@@ -87,6 +99,8 @@ def alter(
     expected_revision: int | None = None,
     check: Callable[[records.CatalogTransaction], None] | None = None,
     operation: str = ALTER_TABLE,
+    submit: Submit | None = None,
+    note: Note | None = None,
 ) -> int:
     """Applies changes one after another, all or none; returns the version that they made.
 
@@ -94,9 +108,11 @@ def alter(
         expected_revision: the revision that the changes were made for; None means the newest.
         check: inspects the table within the transaction; its error undoes everything.
         operation: its name in the history.
+        submit: stores a job for changes that need rows to be written anew; the version stays.
+        note: called within the transaction with changes that are made at once.
 
     Raises:
-        InvalidInputError: a change that is not possible.
+        InvalidInputError: a change that is not possible, or another one is under way.
         ConflictError: the table has another revision by now.
     """
     with table.catalog.write() as tx:
@@ -110,11 +126,18 @@ def alter(
         schema = table.loader.schema(tx, revision)
         require_writable(schema.features)
         altered = reduce(Altered.then, changes, Altered(schema, ()))
+        if altered.rewrites and submit is not None:
+            refuse_during_change(tx, table.id, table.name)
+            submit(tx, schema, altered)
+            return version
         commit_info = CommitInfo(
             is_blind=True, changes=list(altered.changes), features=list(altered.features)
         )
         write = TableWrite(table.id, table.name, revision + 1, version, commit_info=commit_info)
-        return put_revision(tx, table, altered.schema, write, operation)
+        made = put_revision(tx, table, altered.schema, write, operation)
+        if note is not None:
+            note(tx, schema, altered, made)
+        return made
 
 
 def put_revision(
@@ -124,7 +147,12 @@ def put_revision(
     write: TableWrite,
     operation: str,
 ) -> int:
-    """Stores a schema as the revision that a write names, and the version; returns the version."""
+    """Stores a schema as the revision that a write names, and the version; returns the version.
+
+    Raises:
+        InvalidInputError: a job changes the schema.
+    """
+    refuse_during_change(tx, table.id, table.name)
     key = records.schema_key(table.id, write.revision)
     tx.put("schemas", key, replace(schema, revision=write.revision).to_record())
     txn_id, now, status = tx.next_id("txn"), now_ms(), TransactionStatus.VISIBLE
@@ -208,9 +236,13 @@ def set_properties(schema: TableSchema, given: Mapping[str, str]) -> Altered:
         if given.get(name, "").lower() == "true" and feature not in (*schema.features, *features)
     ]
     plain = {name: value for name, value in given.items() if not name.startswith(FEATURE_PREFIX)}
+    if schema.is_duplicate:
+        refuse_unique_properties(plain)
     _refuse_fixed(
         [name for name in plain if name.startswith(("function_column.", "sequence_mapping."))]
-        or [name for name in plain if name in (props.STORAGE_FORMAT, props.MERGE_ON_WRITE)]
+        or [
+            name for name in plain if name in (props.STORAGE_FORMAT, props.MERGE_ON_WRITE, props.WITHOUT_KEYS)
+        ]
     )
     parsed = props.parse_properties(plain)
     changed = replace(schema, properties={**schema.properties, **parsed})
@@ -246,6 +278,10 @@ def add_feature(schema: TableSchema, name: str) -> Altered:
         )
     if name in schema.features:
         return Altered(schema, ())
+    if name == DUPLICATE_KEY:
+        raise InvalidInputError(
+            f"table feature {name!r} is declared by CREATE TABLE with DUPLICATE KEY", kind="feature_needed"
+        )
     return Altered(replace(schema, features=(*schema.features, name)), (), (f"+{name}",))
 
 
@@ -253,6 +289,8 @@ def add_feature(schema: TableSchema, name: str) -> Altered:
 def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> Altered:
     """Adds a hidden sequence to a table; existing rows have NULL, the smallest (SD8-SD10)."""
     declared = properties.get(props.SEQUENCE_TYPE)
+    if schema.is_duplicate:
+        refuse_unique_properties([props.SEQUENCE_TYPE])
     if declared is None or len(properties) > 1:
         raise bad_property("unknown sequence column type")
     if schema.has_sequence or schema.groups:
@@ -270,7 +308,7 @@ def enable_sequence_load(schema: TableSchema, properties: Mapping[str, str]) -> 
 @schema_change
 def enable_flexible_updates(schema: TableSchema) -> Altered:
     """Enables flexible updates by loads (F3); existing rows need no change."""
-    if schema.is_merge_on_read:
+    if schema.is_merge_on_read or schema.is_duplicate:
         raise bad_property(
             "Update flexible columns feature is only supported on merge-on-write unique tables."
         )

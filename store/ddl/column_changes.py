@@ -1,13 +1,13 @@
-"""ALTER TABLE's changes of columns: add, drop, rename, widen.
+"""ALTER TABLE's changes of columns: add, drop, rename, modify.
 
-Each is a `Change` of a schema (ddl.alter): no file is touched, because files refer to columns by their ids
-(SC1).
+Each is a `Change` of a schema (ddl.alter). Most touch no file, because files refer to columns by their ids
+(SC1). A type that is not just wider, and a change of the key, need every row to be written anew.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
@@ -23,19 +23,31 @@ from seqstore.store.schema.column_groups import (
     with_added,
     without_column,
 )
-from seqstore.store.schema.declaration import check_name
+from seqstore.store.schema.declaration import check_cluster_columns, check_default, check_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.column_types import ColumnType, is_wider
+from seqstore.store.types.type_changes import refuse_change
 
 
 @schema_change
-def add_column(schema: TableSchema, column: Column, *, after: str | None = None) -> Altered:
-    """Adds a value column; existing rows have its default.
+def add_column(
+    schema: TableSchema,
+    column: Column,
+    *,
+    after: str | None = None,
+    is_first: bool = False,
+    is_key: bool = False,
+) -> Altered:
+    """Adds a column; existing rows have its default.
+
+    A key column keeps keys unique: rows differ in the key that they had.
 
     Args:
-        after: the column before it; None means at the end.
+        after: the column before it; None means at the end, of a key column at the end of the key.
+        is_first: it stands before all others, as only a key column can.
+        is_key: it becomes a part of the key, and the rows are written anew.
     """
-    if schema.groups:  # a column alone is in no group
+    if schema.groups and not is_key:  # a column alone is in no group
         with_added(schema.groups, [*schema.columns, column], schema.key, {})
     check_name(column.name, "column")
     if hidden_name(column.name) or column.name.upper().startswith("__DORIS_"):
@@ -55,25 +67,56 @@ def add_column(schema: TableSchema, column: Column, *, after: str | None = None)
         now = datetime.now().replace(microsecond=0)
         initial = Default("constant", str(default_scalar(column, now).as_py()))
     added = replace(column, id=_next_id(schema), initial=initial)
-    place = len(schema.columns) if after is None else schema.columns.index(schema.column(after)) + 1
-    if place < len(schema.key):
+    if is_key and schema.is_duplicate:
+        raise InvalidInputError(
+            f"column {column.name!r}: ADD COLUMN .. KEY needs a unique key; add a value column",
+            kind="not_supported",
+        )
+    key_columns = len(schema.declared_key)
+    end = key_columns if is_key else len(schema.columns)
+    place = end if after is None else schema.columns.index(schema.column(after)) + 1
+    place = 0 if is_first else place
+    if is_key:
+        _refuse_key(schema, added, place)
+    elif place < key_columns:
         raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
     columns = (*schema.columns[:place], added, *schema.columns[place:])
-    changed = replace(schema, columns=columns, next_column_id=added.id + 1)
-    return Altered(changed, (f"column {column.name} (added)",))
+    key = (*schema.key[:place], added.name, *schema.key[place:]) if is_key else schema.key
+    changed = replace(schema, columns=columns, key=key, next_column_id=added.id + 1)
+    return Altered(changed, (f"{'key ' if is_key else ''}column {column.name} (added)",), rewrites=is_key)
+
+
+def _refuse_key(schema: TableSchema, column: Column, place: int) -> None:
+    """Checks that a new column can stand in the key at some place."""
+    if not column.type.can_be_key:
+        raise InvalidInputError(
+            f"column {column.name!r}: {column.type} cannot be the type of a key column", kind="bad_type"
+        )
+    if place > len(schema.key):
+        raise _bad_column(f"Invalid column order. value should be after key. key column {column.name!r}")
+    if column.on_update_current_timestamp:
+        raise _bad_column(f"column {column.name!r}: ON UPDATE is for value columns")
 
 
 @schema_change
-def add_columns(schema: TableSchema, columns: Sequence[Column], properties: Mapping[str, str]) -> Altered:
-    """Adds value columns at the end, and the column groups that they form (SM7).
+def add_columns(
+    schema: TableSchema,
+    columns: Sequence[Column],
+    properties: Mapping[str, str],
+    *,
+    keys: Collection[str] = (),
+) -> Altered:
+    """Adds columns at the end of the key or of the table, and the column groups that they form (SM7).
 
     Args:
         properties: `sequence_mapping.<column>` for each new group of a table that has groups.
+        keys: names of the key columns among them.
     """
-    grown = reduce(Altered.then, map(add_column, columns), Altered(replace(schema, groups=()), ()))
+    changes = [add_column(column, is_key=column.name in keys) for column in columns]
+    grown = reduce(Altered.then, changes, Altered(replace(schema, groups=()), ()))
     if not schema.groups and not properties:
         return grown
-    groups = with_added(schema.groups, grown.schema.columns, schema.key, properties)
+    groups = with_added(schema.groups, grown.schema.columns, grown.schema.key, properties)
     declared = {**schema.properties, **group_properties(groups)}
     return replace(grown, schema=replace(grown.schema, groups=groups, properties=declared))
 
@@ -87,7 +130,7 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
     column = schema.column(name)
     if column.name in schema.key:
         raise InvalidInputError(f"key column {column.name!r} cannot be dropped", kind="key_column")
-    if len(schema.columns) == len(schema.key):
+    if not schema.value_columns or len(schema.columns) == 1:
         raise _bad_column(f"column {column.name!r} is the last one")
     _refuse_constrained(schema, column)
     if column.name in schema.partition_columns:
@@ -116,8 +159,16 @@ def drop_column(schema: TableSchema, name: str) -> Altered:
         next_column_id=_next_id(schema),
         groups=groups,
         properties={**plain, **group_properties(groups)},
+        duplicate_key=_each(schema.duplicate_key, column.name, ()),
     )
     return Altered(changed, (f"column {column.name} (dropped)",))
+
+
+def _each(names: tuple[str, ...] | None, name: str, others: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Returns names with others in the place of one; None for no names."""
+    if names is None:
+        return None
+    return tuple(kept for each in names for kept in (others if each == name else (each,)))
 
 
 @schema_change
@@ -154,6 +205,7 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
         schema,
         columns=columns,
         key=key,
+        duplicate_key=_each(schema.duplicate_key, column.name, (new_name,)),
         sequence_column=sequence_column,
         properties=properties,
         distribution=distribution,
@@ -162,18 +214,24 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
 
 
 @schema_change
-def restate_column(schema: TableSchema, declared: Column, *, nullable: bool | None) -> Altered:
-    """Implements MODIFY COLUMN of Doris: declares the column anew, wider, nullable or with another comment.
+def restate_column(
+    schema: TableSchema, declared: Column, *, nullable: bool | None, is_key: bool = False
+) -> Altered:
+    """Implements MODIFY COLUMN of Doris: declares the column anew, of another type, nullable or with another
+    comment.
 
     A default that is not repeated stays; another default is refused.
 
     Args:
         nullable: None when the statement does not state it: then a value column may be NULL.
+        is_key: the statement declares a key column.
     """
     column = schema.column(declared.name)
+    if is_key and column.name not in schema.declared_key:
+        raise _bad_column(f"Can not change a value column to a key column: column {column.name}")
     _refuse_other_values(column, declared)
     may_be_null = nullable
-    if nullable is None and column.name not in schema.key and column.auto_increment is None:
+    if nullable is None and column.name not in schema.declared_key and column.auto_increment is None:
         may_be_null = True
     comment = declared.comment or None
     return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
@@ -203,32 +261,72 @@ def modify_column(
     nullable: bool | None = None,
     comment: str | None = None,
 ) -> Altered:
-    """Widens a column's type, or makes it nullable; rows are read through the new type.
+    """Changes a column's type, or makes it nullable; rows of a wider type are read through it.
 
     Args:
         nullable, comment: None leaves it unchanged.
     """
     column = schema.column(name)
-    if str(kind) != str(column.type):
-        if column.name == schema.sequence_column:
-            raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
-        refuse_type_change(schema.groups, column.name)
-    is_key = column.name in schema.key
-    if not is_wider(column.type, kind) or (is_key and kind.name != column.type.name):
-        raise InvalidInputError(
-            f"column {column.name!r}: {column.type} cannot be changed to {kind} without writing the rows "
-            "anew; make it wider, or add a column",
-            kind="bad_type",
-        )
+    if kind != column.type:
+        _refuse_type_change(schema, column, kind)
     may_be_null = column.nullable if nullable is None else nullable
     if column.nullable and not may_be_null:
         raise _bad_column(f"Can not change from nullable to non-nullable: column {column.name}")
-    if is_key and may_be_null != column.nullable:
-        raise _bad_column(f"column {column.name!r}: a key column keeps its NULLs as they are")
     text = column.comment if comment is None else comment
     changed = replace(column, type=kind, nullable=may_be_null, comment=text)
+    rewrites = not _is_light(schema, column, changed)
+    if rewrites:
+        _refuse_constrained(schema, column)
+        changed = _with_castable_values(changed)
     columns = tuple(changed if c.id == column.id else c for c in schema.columns)
-    return Altered(replace(schema, columns=columns), (f"column {column.name} (now {kind})",))
+    check_cluster_columns(columns, dict(schema.properties))
+    altered = replace(schema, columns=columns)
+    return Altered(altered, (f"column {column.name} (now {kind})",), rewrites=rewrites)
+
+
+def _is_light(schema: TableSchema, column: Column, changed: Column) -> bool:
+    """Returns whether rows that are there can be read as the changed column; those of a key also need their
+    codes."""
+    if not is_wider(column.type, changed.type):
+        return False
+    if column.name not in schema.key:
+        return True
+    return column.type.name == changed.type.name and column.nullable == changed.nullable
+
+
+def _refuse_type_change(schema: TableSchema, column: Column, kind: ColumnType) -> None:
+    """Checks that nothing but the values depends on a column's type, and that Doris allows the new one."""
+    if column.name == schema.sequence_column:
+        raise InvalidInputError(f"Can not alter sequence column[{column.name}]", kind="sequence_column")
+    refuse_type_change(schema.groups, column.name)
+    if is_wider(column.type, kind) and (column.name not in schema.key or column.type.name == kind.name):
+        return
+    if schema.partitioning is not None and column.name in schema.partitioning.columns:
+        raise InvalidInputError(f"Can not modify partition column[{column.name}]", kind="partition_column")
+    if column.auto_increment is not None:
+        raise _bad_column(f"Can not change AUTO_INCREMENT: column {column.name} stays {column.type}")
+    if column.on_update_current_timestamp and kind.name != "DATETIME":
+        raise _bad_column(f"Can not change ON UPDATE CURRENT_TIMESTAMP: column {column.name}")
+    refuse_change(column.name, column.type, kind)
+    if column.name in schema.declared_key and not kind.can_be_key:
+        raise InvalidInputError(
+            f"column {column.name!r}: {kind} cannot be the type of a key column", kind="bad_type"
+        )
+
+
+def _with_castable_values(changed: Column) -> Column:
+    """Returns a column whose default fits its new type; rows older than it have that default, too, where
+    their own value does not.
+
+    Raises:
+        InvalidInputError: the default does not fit.
+    """
+    check_default(changed)
+    try:
+        default_scalar(replace(changed, default=changed.initial), datetime.now())
+    except InvalidInputError:
+        return replace(changed, initial=None)
+    return changed
 
 
 def _bad_column(message: str) -> InvalidInputError:

@@ -26,6 +26,7 @@ from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.maintenance.compaction import Compaction
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
+from seqstore.store.schema.features import DUPLICATE_KEY
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
@@ -97,6 +98,12 @@ _TRACES: Final[Mapping[str, Callable[[TableState], list[LiveSegment]]]] = {
 def _without(schema: TableSchema, name: str) -> Altered:
     if name not in schema.features:
         raise InvalidInputError(f"the table has no feature {name!r}", kind="unknown_feature")
+    if name == DUPLICATE_KEY:
+        raise InvalidInputError(
+            f"the feature {name!r} cannot be dropped: the rows have no unique key; copy them into a table "
+            "with one",
+            kind="feature_needed",
+        )
     if name == "sequenceLoad":
         raise InvalidInputError(
             "the feature 'sequenceLoad' cannot be dropped: the sequence decides which row of a "

@@ -42,8 +42,9 @@ class DeltaFile:
         return dict(self.__dict__)
 
     def delete(self, disk: Disk, directory: str) -> None:
+        """Removes the file; one that cannot be removed is left to the next sweep, for its write has ended."""
         if self.name:
-            disk.delete(f"{directory}/{self.name}")
+            disk.discard(f"{directory}/{self.name}")
 
 
 def write_delta(

@@ -36,7 +36,7 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.fill.group_merge import merge_groups
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, Column, default_scalar
+from seqstore.store.schema.column import DELETE_SIGN, ROW_ID, SEQUENCE_COL, Column, default_scalar
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.key_index import Matches
@@ -80,7 +80,8 @@ def fill(delta: Delta, state: TableState, options: FillOptions) -> Filled:
     columns = [filling.column(column) for column in schema.columns]
     visible = pa.Table.from_arrays(columns, schema=schema.arrow)
     signs = pa.array(filling.is_tombstone.astype(np.int8)) if filling.is_tombstone.any() else None
-    rows = CheckedRows(visible, signs, filling.hidden_sequence(visible))
+    row_ids = filling.column(ROW_ID) if schema.is_duplicate else None
+    rows = CheckedRows(visible, signs, filling.hidden_sequence(visible), row_ids=row_ids)
     return Filled(rows, filling.superseded, filling.late, filling.matches_of_left())
 
 

@@ -10,7 +10,9 @@ For each version, given the state before and after it:
 3. Readers do not see tombstones. The rest has a kind: `+I` for a new key, `-U` and `+U` for the row before
    and after an update, `-D` for a deleted row.
 
-The feed never has rows of a load that lost to larger sequences: no reader ever saw them.
+The feed never has rows of a load that lost to larger sequences: no reader ever saw them. It has the columns
+of its last version; values of a column that had another type before are converted. Rows are matched by the
+key of their own version.
 """
 
 from __future__ import annotations
@@ -27,14 +29,15 @@ import pyarrow as pa
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import read_version_record
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.read.live_segment import LiveSegment
+from seqstore.store.read.live_segment import LiveSegment, converted
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
+from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL, initial_values
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dedupe import group_rows
-from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_codes import encode_keys, have_same_codes, is_exact
 from seqstore.store.segment.key_index import Matches, Positions
-from seqstore.store.types.column_types import is_wider
+from seqstore.store.types.column_types import ColumnType, is_wider
+from seqstore.store.types.type_changes import is_allowed
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -75,10 +78,15 @@ def _widest(table: VersionedTable, first: int, schema: TableSchema) -> TableSche
     columns = list(schema.columns)
     for i, column in enumerate(columns):
         for other in (known for revision in revisions for known in revision.columns if known.id == column.id):
-            if is_wider(columns[i].type, other.type):
+            if _holds(other.type, columns[i].type):
                 columns[i] = replace(column, type=other.type)
     # Revision 0 differs from all: files written under the schema itself may need a cast too.
     return replace(schema, columns=tuple(columns), revision=0) if columns != list(schema.columns) else schema
+
+
+def _holds(other: ColumnType, kind: ColumnType) -> bool:
+    """Returns whether the values of a type can become those of another one, and only in that direction."""
+    return is_wider(kind, other) or (is_allowed(kind, other) and not is_allowed(other, kind))
 
 
 def feed_schema(schema: TableSchema) -> pa.Schema:
@@ -96,10 +104,24 @@ def _feed(
             after = table.loader.advance(tx, before, version, record)
         assert record is not None  # else the loader had no state of the version
         if record.has_data_change:
-            changed = changes_between(before, after, schema)
+            is_same_key = have_same_codes(after.schema.key_columns, schema.key_columns)
+            changed = changes_between(before, after, schema if is_same_key else after.schema)
             if len(changed):
+                changed = changed if is_same_key else _as_of(changed, after.schema, schema)
                 yield _stamped(changed, version, record.time_ms, feed_schema(schema))
         before = after
+
+
+def _as_of(changed: pa.Table, before: TableSchema, schema: TableSchema) -> pa.Table:
+    """Returns changes of a version with another key as the feed shows them."""
+    known = {column.id: column for column in before.columns}
+    arrays = [
+        converted(changed.column(known[column.id].name), known[column.id], column)
+        if column.id in known
+        else initial_values(column, len(changed))
+        for column in schema.columns
+    ]
+    return pa.Table.from_arrays([*arrays, changed.column(CHANGE_TYPE)], names=[*schema.names, CHANGE_TYPE])
 
 
 def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -> pa.RecordBatch:
@@ -116,7 +138,7 @@ def _stamped(changed: pa.Table, version: int, time_ms: int, fields: pa.Schema) -
 def changes_between(before: TableState, after: TableState, schema: TableSchema) -> pa.Table:
     """Runs steps 1 to 3 for one version; returns the columns of `schema` and the kind of each row."""
     removed, added = _moved(before, after)
-    names = [*schema.names, DELETE_SIGN, VERSION_COL]
+    names = [*dict.fromkeys([*schema.names, *schema.key]), DELETE_SIGN, VERSION_COL]
     old = replace(before, schema=schema).take(removed, names)
     new = replace(after, schema=schema).take(added, names)
     rows = pa.concat_tables([old, new]).combine_chunks()

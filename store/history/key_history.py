@@ -5,7 +5,7 @@ A load also stores the rows that lose, hidden from the start. The history is the
 versions can be read:
 
 1. Find the key's rows in every segment of any version. A row that a compaction or a restore moved is the same
-   row: its row version identifies it.
+   row: its row version identifies it. The key is converted for segments with other key columns.
 2. At each version that wrote the key (and at each restore) find the row that counts.
 3. Report for every write whether it counted, until when, and the deciding rule: sequence, tie, delete, or
    lateness.
@@ -22,20 +22,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.version_record import read_hidden, read_version_record, version_records
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import as_table
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, initial_values
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector, chain
-from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_codes import encode_keys, have_same_codes
 from seqstore.store.segment.key_index import Run
 from seqstore.store.segment.segment import Segment
+from seqstore.store.types.type_changes import convert
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -122,7 +126,7 @@ def _writes(
     code = encode_keys(arrays, state.schema.key_columns)
     for stored_key, record in tx.records("segments", catalog.table_key(table.id)):
         segment = table.loader.segment(tx, stored_key[8:].decode(), record)
-        for position in _positions(segment, code, arrays):
+        for position in _positions(state.schema, segment, code, arrays):
             place = _Place(segment.meta.id, record["created"], record["dropped"], position)
             write = _read(
                 state, LiveSegment(0, segment, record["created"], DeleteVector(segment.rows)), place
@@ -142,8 +146,10 @@ def _writes(
     return sorted(originals, key=lambda write: (write.version, write.places[0].segment))
 
 
-def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]:
+def _positions(schema: TableSchema, segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]:
     """Returns the places of the key in a segment: at most one, apart from hash collisions."""
+    if not have_same_codes(segment.schema.key_columns, schema.key_columns):
+        return _converted_positions(schema, segment, arrays)
     found = Run(segment.index, 0).probe(code)
     if found is None:
         return []
@@ -153,13 +159,42 @@ def _positions(segment: Segment, code: Any, arrays: list[pa.Array]) -> list[int]
     return [int(position) for position in found.positions[same]]
 
 
+def _converted_positions(schema: TableSchema, segment: Segment, arrays: list[pa.Array]) -> list[int]:
+    """Returns the places of the key in a segment with other key columns, whose index has other codes."""
+    known = {column.id: column for column in segment.schema.columns}
+    found = []
+    for number in range(segment.batches):
+        batch = segment.batch(number)
+        same = pa.repeat(True, batch.num_rows)
+        for column, wanted in zip(schema.key_columns, arrays, strict=True):
+            old = known.get(column.id)
+            if old is None:
+                values = initial_values(column, batch.num_rows)
+            else:
+                cast = convert(batch.column(old.name), old.type, column.type)
+                values = cast.values
+                same = same if cast.failed is None else pc.and_not(same, cast.failed)
+            equal = pc.equal(values, wanted[0]) if wanted[0].is_valid else pc.is_null(values)
+            same = pc.and_(same, pc.fill_null(equal, False))
+        found += (np.flatnonzero(np.asarray(same)) + number * segment.meta.batch_rows).tolist()
+    return found
+
+
 def _read(state: TableState, live: LiveSegment, place: _Place) -> _Write:
-    names = [*state.schema.names, DELETE_SIGN, VERSION_COL]
-    names += [SEQUENCE_COL] if state.schema.has_sequence else []
+    """Reads one row; by the columns that it was written with where its values do not fit today's."""
+    try:
+        return _read_as(state.schema, live, place)
+    except InvalidInputError:
+        return _read_as(live.segment.schema, live, place)
+
+
+def _read_as(schema: TableSchema, live: LiveSegment, place: _Place) -> _Write:
+    names = [*schema.names, DELETE_SIGN, VERSION_COL]
+    names += [SEQUENCE_COL] if schema.has_sequence else []
     positions = np.array([place.position], dtype=np.uint32)
-    row = live.take(positions, Projection(state.schema, tuple(names))).to_pylist()[0]
+    row = live.take(positions, Projection(schema, tuple(names))).to_pylist()[0]
     sign, version, sequence = row.pop(DELETE_SIGN), row.pop(VERSION_COL), row.pop(SEQUENCE_COL, None)
-    visible = {name: row[name] for name in (state.schema.key if sign else state.schema.names)}
+    visible = {name: row[name] for name in (schema.key if sign else schema.names)}
     return _Write(version, sequence, sign, visible, [place])
 
 

@@ -343,6 +343,6 @@ def _exported(kind: ColumnType, ids: Iterator[int]) -> pa.DataType:
 def _iceberg_schema(schema: TableSchema, arrow: pa.Schema) -> Schema:
     """Builds the Iceberg schema; it has the key if none of its columns may be NULL, as Iceberg requires."""
     fields = pyarrow_to_schema(arrow).fields
-    key = [column for column in schema.key_columns if not column.nullable]
-    ids = [column.id for column in key] if len(key) == len(schema.key_columns) else []
+    key = [schema.column(name) for name in schema.unique_key]
+    ids = [] if any(column.nullable for column in key) else [column.id for column in key]
     return Schema(*fields, schema_id=0, identifier_field_ids=ids)

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppWrite
-from seqstore.store.catalog.failed_transaction import abort_failed
+from seqstore.store.catalog.failed_transaction import abort_failed, beginning
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.input_rows import tables_of
@@ -156,7 +156,8 @@ class Load:
 
     def _begin(self) -> None:
         before = self._transaction
-        with self._table.catalog.write() as tx:
+        catalog = self._table.catalog
+        with beginning(catalog, lambda: self._transaction), catalog.write() as tx:
             self._transaction = transactions.begin(
                 tx,
                 database=before.database,
@@ -292,14 +293,20 @@ class Load:
             self._require_own(staged)
             staged.load.refuse_ended(self._table.loader.disk, self._table.loader.directory)
             self._writer.add_segments(staged.segments, staged.load)
+        loader, counted = self._table.loader, 0
         for file in staged.deltas:
-            assert staged.filling is not None
-            loader = self._table.loader
-            self._writer.add_delta(read_delta(loader.disk, loader.directory, file), staged.filling)
+            delta = read_delta(loader.disk, loader.directory, file)
+            if staged.filling is not None:
+                self._writer.add_delta(delta, staged.filling)
+                continue
+            counted += len(delta)
+            columns = delta.rows.select(self._checker.schema.names).columns
+            rows = CheckedRows(pa.Table.from_arrays(columns, schema=self._checker.schema.arrow))
+            self._writer.add_rows(self._checker.numbered(rows))
         self._note_rejected(staged.rejected, staged.rows_filtered)
         counts = VersionMetrics(
-            rows_total=staged.rows_total,
-            rows_loaded=staged.rows_total - staged.rows_filtered,
+            rows_total=staged.rows_total - counted,
+            rows_loaded=staged.rows_total - staged.rows_filtered - counted,
             rows_filtered=staged.rows_filtered,
             rows_superseded=staged.rows_superseded,
             bytes_written=staged.bytes_written,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Unpack
+from typing import Any, Final, Unpack
 
 from seqstore.store.catalog.app_ids import find_app
 from seqstore.store.catalog.auto_increment import IdSource
@@ -28,11 +28,14 @@ from seqstore.store.read.snapshot import as_table
 from seqstore.store.read.versioned_table import VersionedTable
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.schema.column import Column
+from seqstore.store.schema.column import ROW_ID, ROW_IDS_COUNTER, Column
 from seqstore.store.schema.partitions import check_names
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.stager import Stager
+
+_ROW_IDS: Final = replace(ROW_ID, id=ROW_IDS_COUNTER)
+_ROW_IDS_RESERVED: Final = 2**32  # by each process at once: a load then rarely pays for a step of the catalog
 
 
 class LoadableTable(VersionedTable):
@@ -107,7 +110,7 @@ class LoadableTable(VersionedTable):
 
     def _begin(self, options: WriteOptions) -> Load:
         schema = self.schema
-        check_partial(schema, options.mode, options.merge_type)
+        check_partial(self.name, schema, options.mode, options.merge_type)
         checker, filling = self.checks(schema, options)
         app = None
         if options.txn_app_id is not None or options.txn_version is not None:
@@ -134,12 +137,13 @@ class LoadableTable(VersionedTable):
         shared = (schema, self.name.partition(".")[2], options.sequence, is_delete, now)
         generated = schema.auto_increment_column
         ids = self._ids(generated) if generated is not None and not is_task else None
+        row_ids = self._ids(_ROW_IDS) if schema.is_duplicate and not is_task else None
         checker: RowChecker
         if schema.groups:
             ignore_null = options.ignore_null and not is_whole
             checker = GroupChecker(*shared, flexible=flexible, ignore_null=ignore_null, whole_rows=is_whole)
         elif is_whole:
-            checker = RowChecker(*shared, require_sequence=options.require_sequence, ids=ids)
+            checker = RowChecker(*shared, require_sequence=options.require_sequence, ids=ids, row_ids=row_ids)
         else:
             checker = PartialChecker(*shared, ids=ids, flexible=flexible, ignore_null=options.ignore_null)
         if options.partitions:
@@ -155,6 +159,8 @@ class LoadableTable(VersionedTable):
         with self._lock:
             if column.id not in self._id_sources:
                 reserved = self.settings.auto_increment_values_reserved
+                if column is _ROW_IDS:
+                    reserved = _ROW_IDS_RESERVED
                 self._id_sources[column.id] = IdSource(self.catalog, self.id, column, reserved)
             return self._id_sources[column.id]
 
@@ -183,10 +189,10 @@ class LoadableTable(VersionedTable):
         """
         options = WriteOptions.of(options, **arguments)
         schema = self.schema
-        check_partial(schema, options.mode, options.merge_type)
+        check_partial(self.name, schema, options.mode, options.merge_type)
         checker, filling = self.checks(schema, options, is_task=True)
         if parse_mode(options.mode) == UpdateMode.FLEXIBLE:
-            check_flexible(schema)
+            check_flexible(self.name, schema)
         elif supplied is not None:
             raise InvalidInputError(
                 f"column {supplied!r} names what each row supplies: only for updates of mode "
@@ -197,7 +203,7 @@ class LoadableTable(VersionedTable):
             self.id,
             StagingId.of(owner or this_process(), purpose),
             checker,
-            Stager(schema, self.loader.disk, self.loader.directory, self.settings),
+            Stager(schema, self.loader.disk, self.loader.directory, self.settings, table=self.name),
             filling,
             supplied,
         )

@@ -8,7 +8,8 @@ that ran twice or still run too (segment.load_marker).
 
 Whole rows become segments. Rows of partial updates and of tables with column groups are checked, cast and put
 down as deltas: their result depends on stored rows and on each other, so the load that adopts them fills
-them, against the version it publishes on.
+them, against the version it publishes on. So are rows of duplicate tables, whose keys the catalog reserves:
+the load that adopts them numbers and stages them.
 
 Rows that need new AUTO_INCREMENT values cannot be staged so: the catalog reserves these. A task then only
 finds which of the rows the load would reject.
@@ -25,6 +26,7 @@ import pyarrow as pa
 
 from seqstore.store.catalog.auto_increment import AnyIds
 from seqstore.store.check.column_mask import split_supplied
+from seqstore.store.check.delta import Delta
 from seqstore.store.check.input_rows import chunks_of, tables_of
 from seqstore.store.check.partial_checker import PartialChecker
 from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
@@ -45,8 +47,8 @@ class StagedRows:
 
     Attributes:
         segments: descriptions, each with its bytes when it is inline.
-        deltas: rows that are to be filled from history.
-        filling: how; None when there are none.
+        deltas: rows that are to be filled from history, or whole rows of a duplicate table.
+        filling: how they are filled; None when there are none, and for whole rows.
         revision: the schema revision they were checked for; 0 when there are no rows.
         rows_total, rows_filtered: rows given; rows rejected.
         rows_superseded: accepted rows that lost to another row of the task.
@@ -181,12 +183,11 @@ def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedR
         delta, rejected = task.checker.check_delta(rows, supplied)
         if not len(delta):
             return StagedRows(), rejected
-        stager = task.stager
-        file = write_delta(
-            stager.disk, stager.directory, delta, stager.settings.inline_bytes_max, stager.staging
-        )
-        return StagedRows(deltas=(file,), filling=task.filling), rejected
+        return StagedRows(deltas=(_write(task.stager, delta),), filling=task.filling), rejected
     pieces, rejected = task.checker.check_pieces(rows)
+    if task.checker.schema.is_duplicate:
+        visible = pa.concat_tables([piece.visible for piece in pieces]).combine_chunks()
+        return StagedRows(deltas=(_write(task.stager, Delta(visible)),) if len(visible) else ()), rejected
     staged = task.stager.stage(*pieces)
     share = StagedRows(
         tuple((segment.meta, segment.payload) for segment in staged.segments),
@@ -194,3 +195,8 @@ def _stage(task: WriteTask, table: pa.Table) -> tuple[StagedRows, list[RejectedR
         bytes_written=bytes_of(staged.segments),
     )
     return share, rejected
+
+
+def _write(stager: Stager, delta: Delta) -> DeltaFile:
+    limit = stager.settings.inline_bytes_max
+    return write_delta(stager.disk, stager.directory, delta, limit, stager.staging)

@@ -20,8 +20,10 @@ import errno
 import fcntl
 import itertools
 import json
+import logging
 import os
 import select
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -43,6 +45,9 @@ _YOUR_TURN: Final = b"t"  # words in a pipe
 _LOOK: Final = b"l"
 _of_process: Final = new_lock()  # threads wait for each other here, in turn, and one of them for the file
 _pipes: Final = itertools.count(1)
+_LEAVE_AGAIN_SECONDS: Final = 0.5
+_LOG: Final = logging.getLogger(__name__)
+_left: Final[set[tuple[int, str]]] = set()  # requests of this process that it could not remove
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,12 @@ class LockQueue:
             yield
         finally:
             if os.getpid() == pid:  # a forked child leaves its parent's request alone
-                self._leave(request, handle)
+                try:
+                    self._leave(request, handle)
+                except UnavailableError as error:  # the block is done, and its outcome stands
+                    _LOG.warning("a request is left in the queue of locks, to be removed later: %s", error)
+                    _left.add((request.number, request.owner))
+                    threading.Thread(target=self._leave_later, args=(request,), daemon=True).start()
 
     def waiting(self, lock: str) -> int:
         """Returns how many requests of a lock wait behind the first."""
@@ -125,7 +135,6 @@ class LockQueue:
         Returns:
             Whether it is the first of its lock, and the handle of its pipe, -1 for none.
         """
-        self._directory.mkdir(exist_ok=True)
         handle, verdicts = -1, []
         with self._opened(deadline) as requests:
             request.number = max((each.number for each in requests), default=0) + 1
@@ -155,13 +164,26 @@ class LockQueue:
         if handle >= 0:
             os.close(handle)
         if request.pipe:
-            (self._directory / request.pipe).unlink(missing_ok=True)
+            with suppress(OSError):
+                (self._directory / request.pipe).unlink(missing_ok=True)
         if not request.number:
             return
         with self._opened() as requests:
             requests[:] = [r for r in requests if (r.number, r.owner) != (request.number, request.owner)]
             following = next((each.pipe for each in requests if each.lock == request.lock), "")
         self._wake(following, _YOUR_TURN)
+
+    def _leave_later(self, request: Request) -> None:
+        """Removes a request once the disk allows it; other processes would wait for it."""
+        pid = os.getpid()
+        while os.getpid() == pid:
+            time.sleep(_LEAVE_AGAIN_SECONDS)
+            if not self._directory.is_dir():
+                return
+            with suppress(UnavailableError):
+                self._leave(request, -1)
+                _left.discard((request.number, request.owner))
+                return
 
     def _new_pipe(self) -> tuple[str, int]:
         name = f"wake-{os.getpid()}-{next(_pipes)}"
@@ -190,7 +212,8 @@ class LockQueue:
         Args:
             deadline: until when to try; None waits, which is for a moment unless a process is stopped in it.
         """
-        with _of_process:
+        with _of_process, disk_errors(self._path):
+            self._directory.mkdir(exist_ok=True)
             handle = os.open(self._directory / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 _lock(handle, deadline)
@@ -203,7 +226,9 @@ class LockQueue:
                 os.close(handle)
 
     def _is_alive(self, request: Request) -> bool:
-        if request.process == this_process() or is_alive(request.process):
+        if request.process == this_process():
+            return (request.number, request.owner) not in _left
+        if is_alive(request.process):
             return True
         if request.pipe:
             (self._directory / request.pipe).unlink(missing_ok=True)
@@ -221,6 +246,19 @@ class LockQueue:
         made = self._directory / "queue.new"
         made.write_text(json.dumps([asdict(each) for each in requests]))
         made.replace(self._path)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Names the file in errors of the disk.
+
+    Raises:
+        UnavailableError: the block failed on a file.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(f"{path}: cannot be written: {error}", kind="disk", path=str(path)) from error
 
 
 def _sleep(handle: int, seconds: float) -> bytes:

@@ -185,7 +185,8 @@ class Compaction:
     def merge(self, state: TableState, inputs: Sequence[LiveSegment], rule: Purge) -> Merged:
         """Runs step 2."""
         loader = self.table.loader
-        stager = Stager(state.schema, loader.disk, loader.directory, self.table.settings)
+        settings, name = self.table.settings, self.table.name
+        stager = Stager(state.schema, loader.disk, loader.directory, settings, table=name)
         merged = merge(
             state, inputs, stager, order_by=self.order_by, purge=rule, is_cancelled=self.is_cancelled
         )

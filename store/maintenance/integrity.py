@@ -55,10 +55,11 @@ def _check_segment(live: LiveSegment) -> Iterator[str]:
         yield f"segment {name}: delete vector of {live.deletes.rows} rows for {segment.rows}"
     # From the file, not the copy that a writer may have left in memory.
     index = segment.index if segment.meta.home == INLINE else segment.read_index()
-    yield from _check_index(segment, index, rows)
+    yield from check_index(segment, index, rows)
 
 
-def _check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[str]:
+def check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[str]:
+    """Yields the faults of a segment's key index against its rows."""
     name = segment.meta.id
     schema = segment.schema
     if len(index) != len(rows):

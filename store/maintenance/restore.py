@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.schema_change_job import refuse_during_change
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.maintenance.compaction import unlabelled
 from seqstore.store.publish.publish import TableWrite, put_version
@@ -34,6 +35,7 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.key_codes import have_same_codes
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.segment import Segment
@@ -49,12 +51,13 @@ def restore(table: VersionedTable, version: int) -> int:
 
     Raises:
         VersionExpiredError: the version cannot be read.
-        InvalidInputError: rows would be removed, and the table is append-only.
+        InvalidInputError: rows would be removed, and the table is append-only; or a job changes its schema.
     """
     started = time.monotonic()
     state, lease = table.hold(version)
     try:
         with table.catalog.write() as tx:
+            refuse_during_change(tx, table.id, table.name)
             now = table.advance(tx, None)
             restored = _publish(tx, table, now, state, started)
     finally:
@@ -137,11 +140,13 @@ def _lost_of(now: TableState, then: TableState, live: LiveSegment, same: LiveSeg
         positions = positions[~same.deletes.is_live(positions)]
     if not len(positions):
         return 0
-    rows = live.take(positions, Projection(now.schema, (*now.schema.key, DELETE_SIGN, VERSION_COL)))
+    is_same_key = have_same_codes(now.schema.key_columns, then.schema.key_columns)
+    schema = now.schema if is_same_key else then.schema
+    rows = live.take(positions, Projection(schema, (*schema.key, DELETE_SIGN, VERSION_COL)))
     rows = rows.filter(pc.equal(rows.column(DELETE_SIGN), 0))
     if not len(rows):
         return 0
-    keys = [rows.column(name).combine_chunks() for name in now.schema.key]
+    keys = [rows.column(name).combine_chunks() for name in schema.key]
     entries, matches = find(then, keys)
     found = then.take(matches, [DELETE_SIGN, VERSION_COL])
     is_same = (found.column(DELETE_SIGN).to_numpy() == 0) & (

@@ -15,6 +15,9 @@ Given segments as one version sees them:
 
 The result maps every row of the inputs to its new place. By that map, rows that are hidden while the merge
 runs are hidden in the outputs, without a look-up by key (K5).
+
+A change of column types merges in the same way: between steps 2 and 3 rows become those of the new revision
+(maintenance.reshaping). Where that gives keys other codes, the parts are cut by the old ones.
 """
 
 from __future__ import annotations
@@ -28,14 +31,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seqstore.store.maintenance.reshaping import Reshaping
 from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import cancellation
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, HIDDEN_COLUMNS, SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    HIDDEN_COLUMNS,
+    ROW_ID_COL,
+    SEQUENCE_COL,
+    VERSION_COL,
+)
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.key_codes import Codes
+from seqstore.store.segment.key_codes import Codes, encode_keys
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
@@ -100,9 +111,10 @@ def merge(
     inputs: Sequence[LiveSegment],
     stager: Stager,
     *,
-    order_by: Sequence[str],
+    order_by: Sequence[str] = (),
     purge: Purge,
     is_cancelled: Callable[[], bool],
+    reshaping: Reshaping | None = None,
 ) -> Merged:
     """Writes the live rows of some segments of a state as new ones; see the module.
 
@@ -111,11 +123,13 @@ def merge(
         order_by: columns of a Z-order curve; none means the stored order of loads.
         purge: the rule for removable tombstones.
         is_cancelled: called between parts.
+        reshaping: from the state's schema to the stager's, where they differ.
 
     Raises:
         MergeCancelled: `is_cancelled` returned True.
+        InvalidInputError: a value does not fit its new type.
     """
-    merging = _Merging(state.schema, inputs, stager, order_by, purge)
+    merging = _Merging(state.schema, inputs, stager, order_by, purge, reshaping)
     try:
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
@@ -147,32 +161,36 @@ class _Part:
 
 @dataclass
 class _Merging:
-    """One run of `merge`."""
+    """One run of `merge`; `source` is the schema of the inputs."""
 
-    schema: TableSchema
+    source: TableSchema
     inputs: Sequence[LiveSegment]
     stager: Stager
     order_by: Sequence[str]
     purge: Purge
+    reshaping: Reshaping | None
 
     def __post_init__(self) -> None:
-        self.projection = Projection(self.schema, self._stored_names())
+        self.schema = self.stager.schema
+        self.projection = Projection(self.source, self._stored_names())
         live_by_id = {live.segment.meta.id: live for live in self.inputs}
         places = {name: np.full(live.segment.rows, _GONE, np.int64) for name, live in live_by_id.items()}
         self.merged = Merged(live_by_id, places)
 
     def _stored_names(self) -> tuple[str, ...]:
         """Returns the visible columns, then the hidden ones whose values may differ between rows."""
-        names = list(self.schema.names)
+        names = list(self.source.names)
         if any(live.segment.meta.tombstones for live in self.inputs):
             names.append(DELETE_SIGN)
-        if self.schema.has_sequence and (
-            self.schema.sequence_column is None
+        if self.source.has_sequence and (
+            self.source.sequence_column is None
             or any(SEQUENCE_COL in live.segment.meta.hidden for live in self.inputs)
         ):
             names.append(SEQUENCE_COL)
-        if self.schema.groups:
+        if self.source.groups:
             names.append(GROUPS_COL)
+        if self.schema.is_duplicate:
+            names.append(ROW_ID_COL)
         return (*names, VERSION_COL)
 
     def parts(self) -> list[tuple[int, int]]:
@@ -237,7 +255,19 @@ class _Merging:
         if not tables:
             return None
         rows = pa.concat_tables(tables).combine_chunks()
-        return _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
+        part = _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
+        return part if self.reshaping is None else self._reshaped(part, self.reshaping)
+
+    def _reshaped(self, part: _Part, reshaping: Reshaping) -> _Part:
+        """Returns the rows of a part under the new revision, with their codes."""
+        rows, stays = reshaping.rows(part.rows)
+        reshaped = replace(part, rows=rows)
+        if stays is not None:
+            reshaped = reshaped.take(stays)
+        if not reshaping.changes_keys:
+            return reshaped
+        keys = [reshaped.rows.column(name).combine_chunks() for name in self.schema.key]
+        return replace(reshaped, codes=encode_keys(keys, self.schema.key_columns))
 
     def _without_tombstones(self, part: _Part) -> tuple[_Part, _Part]:
         """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards
@@ -265,4 +295,7 @@ class _Merging:
         """Runs step 4; returns None for the order of codes."""
         if self.order_by:
             return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
-        return stored_order(part.rows, None, self.schema, self.stager.settings)
+        order = stored_order(part.rows, None, self.schema, self.stager.settings)
+        if order is None and self.schema.is_duplicate:
+            return np.argsort(np.asarray(part.rows.column(ROW_ID_COL).combine_chunks()))
+        return order

@@ -25,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.expressions.predicate import named_in
 from seqstore.store.publish.winner_test import DELETED, UNSEEN, Plan, make_plan
 from seqstore.store.read.live_segment import LiveSegment, Projection, project
 from seqstore.store.read.scan import unpruned
@@ -38,7 +39,10 @@ Effects = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class ReplaceWhere:
-    """The rows to remove: those that match `filter`, an expression over key columns; None for all rows."""
+    """The rows to remove: those that match `filter`; None for all rows.
+
+    The filter is an expression over key columns, in a duplicate table over any columns.
+    """
 
     filter: pc.Expression | None = None
 
@@ -113,7 +117,9 @@ def _satisfying(
     live: LiveSegment, number: int, state: TableState, predicate: pc.Expression
 ) -> npt.NDArray[np.bool_]:
     rows = live.batch_rows(number)
-    keys = project(live, number, Projection(state.schema, state.schema.key))
+    schema = state.schema
+    names = tuple(named_in(predicate, schema.names)) if schema.is_duplicate else schema.key
+    keys = project(live, number, Projection(schema, names))
     numbered = pa.table([*keys.columns, pa.array(np.arange(rows))], names=[*keys.schema.names, "__ROW__"])
     found: Any = numbered.filter(predicate).column("__ROW__").to_numpy()
     mask = np.zeros(rows, dtype=np.bool_)

@@ -142,7 +142,7 @@ def abort_transaction(
         aborted = transaction.abort(tx, record, reason)
         files = forget_prepared(tx, record.id)
     for name in files:
-        disk.delete(name)
+        disk.discard(name)
     return aborted
 
 
@@ -161,7 +161,7 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
                 transaction.abort_abandoned(tx, record)
             files = forget_prepared(tx, txn_id)
         for name in files:
-            disk.delete(name)
+            disk.discard(name)
     return ended
 
 

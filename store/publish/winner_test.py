@@ -140,7 +140,7 @@ class Planner:
         self._stale = stale or {}
         self._ageless = ageless or {}
         self._shared: Codes | None = None
-        if len(known) > _COMPARED_WHOLE_MAX:
+        if len(known) > _COMPARED_WHOLE_MAX and not all(map(adds_only, known)):
             self._shared = shared_codes([segment.index for segment in known])
         self.before = state
         self._grown = state
@@ -273,11 +273,21 @@ def _refuse_too_late(
 
 
 def _matches(state: TableState, segment: Segment) -> Matches:
-    """Steps 1 and 2: live rows of a state with a key of the segment."""
+    """Steps 1 and 2: live rows of a state with a key of the segment.
+
+    A row that a duplicate table adds has a new key; only its tombstones name stored rows.
+    """
+    if adds_only(segment):
+        return Matches.none(with_sequence=False)
     matches = state.probe(segment.index.codes)
     if not is_exact(state.schema.key_columns) and len(matches):
         matches = matches.take(_same_keys(state, segment, matches))
     return matches
+
+
+def adds_only(segment: Segment) -> bool:
+    """Returns whether no row of a segment can have the key of another row: the keys are generated."""
+    return segment.schema.is_duplicate and not segment.meta.tombstones
 
 
 def _effects(

@@ -79,7 +79,8 @@ class WriteTarget:
             FormatError: the table has a feature that this program does not know.
         """
         require_writable(schema.features)
-        stager = Stager(schema, table.loader.disk, table.loader.directory, table.settings)
+        loader = table.loader
+        stager = Stager(schema, loader.disk, loader.directory, table.settings, table=table.name)
         return cls(table, schema, stager, operation, isolation, isolation is None, app)
 
 

@@ -2,32 +2,39 @@
 
 The source of a reader's column in a segment is found by column id or by hidden name. Otherwise all rows share
 one value: the version that added the segment, sign 0, no sequence, or a younger column's default.
+
+The segments of a version have the types of its schema, or narrower ones. Only readers of several versions,
+such as the change feed, find columns that had another type: their values are converted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.format_value import format_value
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
+    ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
-    default_scalar,
+    Column,
     hidden_name,
+    initial_values,
 )
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import DeleteVector
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.segment import Segment
+from seqstore.store.types.column_types import fill_zero_values, is_wider
+from seqstore.store.types.type_changes import convert
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ def _canonical(schema: TableSchema, name: str) -> str:
         )
     if hidden == GROUPS_COL and not schema.groups:
         raise InvalidInputError("There are no column groups in the table", kind="unknown_column", column=name)
+    if hidden == ROW_ID_COL and not schema.is_duplicate:
+        raise InvalidInputError("There are no row ids in the table", kind="unknown_column", column=name)
     return hidden
 
 
@@ -119,7 +128,7 @@ class LiveSegment:
         """Returns the projection's columns of some rows, in the order of the positions."""
         sources, stored = _sources(self.segment, projection)
         taken = self.segment.take(positions, stored) if stored else None
-        if taken is not None and taken.schema.equals(projection.arrow):
+        if taken is not None and taken.schema.equals(projection.arrow) and not _retyped(self, projection):
             return taken
         columns = _columns(self, projection, sources, taken, len(positions))
         return pa.Table.from_arrays(columns, schema=projection.arrow)
@@ -129,7 +138,7 @@ def project(live: LiveSegment, number: int, projection: Projection) -> pa.Record
     """Returns the projection's columns of one batch, hidden rows included."""
     sources, stored = _sources(live.segment, projection)
     batch = live.segment.batch(number, stored) if stored else None
-    if batch is not None and batch.schema.equals(projection.arrow):
+    if batch is not None and batch.schema.equals(projection.arrow) and not _retyped(live, projection):
         return batch
     rows = live.batch_rows(number)
     if not projection.names:
@@ -171,13 +180,70 @@ def _columns(
 ) -> list[Any]:
     """Returns the projection's columns in its types, from a batch or table of the stored ones."""
     columns = []
+    retyped = _retyped(live, projection)
     for wanted, source in zip(projection.arrow, sources, strict=True):
         if source is None:
             columns.append(_constant_column(projection.schema, live.row_version, wanted, rows))
             continue
         column = stored.column(source)
-        columns.append(column if column.type.equals(wanted.type) else column.cast(wanted.type))
+        if wanted.name in retyped:
+            columns.append(converted(column, *retyped[wanted.name], _deleted(stored)))
+        else:
+            columns.append(column if column.type.equals(wanted.type) else column.cast(wanted.type))
     return columns
+
+
+def _deleted(stored: Any) -> pa.BooleanArray | None:
+    """Returns which rows are tombstones, None where the delete signs are not read."""
+    if DELETE_SIGN not in stored.schema.names:
+        return None
+    signs = stored.column(DELETE_SIGN)
+    return pc.equal(signs.combine_chunks() if isinstance(signs, pa.ChunkedArray) else signs, 1)
+
+
+def _retyped(live: LiveSegment, projection: Projection) -> dict[str, tuple[Column, Column]]:
+    """Returns the columns whose type in the segment is none that the reader's type is wider than: as the
+    segment and as the reader has them."""
+    schema = live.segment.schema
+    if schema.revision == projection.schema.revision:
+        return {}
+    return {
+        column.name: (before, column)
+        for before, column in retyped_columns(schema, projection.schema)
+        if column.name in projection.names
+    }
+
+
+def retyped_columns(before: TableSchema, after: TableSchema) -> list[tuple[Column, Column]]:
+    """Returns the columns of two revisions whose values must be converted, as both have them."""
+    known = {column.id: column for column in before.columns}
+    pairs = [(known[column.id], column) for column in after.columns if column.id in known]
+    return [(old, new) for old, new in pairs if old.type != new.type and not is_wider(old.type, new.type)]
+
+
+def converted(column: Any, before: Column, after: Column, deleted: pa.BooleanArray | None = None) -> pa.Array:
+    """Returns the values of a column under a later or earlier revision.
+
+    Args:
+        deleted: which rows are tombstones, whose values have no meaning.
+
+    Raises:
+        InvalidInputError: a value does not fit.
+    """
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    cast = convert(values, before.type, after.type)
+    if cast.failed is None:
+        return cast.values
+    wrong = cast.failed if deleted is None else pc.and_not(cast.failed, deleted)
+    if wrong.true_count:
+        value = format_value(values.filter(wrong)[0])
+        raise InvalidInputError(
+            f"column {after.name!r} was {before.type} in some versions, and its value {value!r} there is no "
+            f"{after.type}; read the versions before and after the change of its type apart",
+            kind="bad_value",
+            column=after.name,
+        )
+    return cast.values if after.nullable else fill_zero_values(cast.values, cast.failed)
 
 
 def _constant_column(schema: TableSchema, version: int, wanted: pa.Field, rows: int) -> pa.Array:
@@ -186,6 +252,4 @@ def _constant_column(schema: TableSchema, version: int, wanted: pa.Field, rows: 
     if wanted.name in (VERSION_COL, DELETE_SIGN, GROUPS_COL):
         value = version if wanted.name == VERSION_COL else 0
         return pa.repeat(pa.scalar(value, wanted.type), rows)
-    column = schema.column(wanted.name)
-    default = default_scalar(replace(column, default=column.initial or column.default), datetime.now())
-    return pa.repeat(default, rows) if default.is_valid else pa.nulls(rows, wanted.type)
+    return initial_values(schema.column(wanted.name), rows)

@@ -64,6 +64,12 @@ def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
     arrays = []
     for column in state.schema.key_columns:
         source = by_name.get(column.name.lower())
+        if source is None and state.schema.is_duplicate:
+            raise InvalidInputError(
+                f"the table has no unique key to look up; scan it with a condition, or give {column.name}",
+                kind="missing_column",
+                column=column.name,
+            )
         if source is None:
             raise InvalidInputError(
                 f"key column {column.name!r} is missing; give all of {', '.join(state.schema.key)}",

@@ -252,7 +252,9 @@ class StateLoader:
         known = self._schemas.get(revision)
         if known is None:
             record = tx.require("schemas", catalog.schema_key(self.table_id, revision))
-            known = self._schemas[revision] = TableSchema.from_record(record)
+            known = TableSchema.from_record(record)
+            if not tx.is_shared:  # else it may never be committed
+                self._schemas[revision] = known
         return known
 
     def load(self, tx: catalog.CatalogTransaction, version: int) -> TableState:

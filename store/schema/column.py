@@ -6,7 +6,7 @@ The id identifies a column. Names may change; ids never change and are never reu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Final
@@ -21,12 +21,15 @@ DELETE_SIGN: Final = "__DELETE_SIGN__"
 VERSION_COL: Final = "__VERSION_COL__"
 SEQUENCE_COL: Final = "__SEQUENCE_COL__"
 GROUPS_COL: Final = "__GROUPS_COL__"  # in tables with column groups: bit n is set if a row has group n
-HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL)
+ROW_ID_COL: Final = "__ROW_ID_COL__"  # in duplicate tables: the key that the store generates
+HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL, ROW_ID_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
 
 # The id of the hidden sequence in stored files; visible columns count from 1, -1 and -2 are reserved.
 SEQUENCE_ID: Final = -3
 VERSION_ID: Final = -4  # no file has it: as a column that was read, any write of the row changes it
+ROW_ID_ID: Final = -5
+ROW_IDS_COUNTER: Final = 0  # numbers a table's counter of row ids; visible columns count from 1
 
 
 @lru_cache(maxsize=4096)
@@ -151,6 +154,13 @@ def default_scalar(column: Column, now: datetime) -> pa.Scalar:
         ) from error
 
 
+def initial_values(column: Column, rows: int) -> pa.Array:
+    """Returns the values of a column in rows that are older than it."""
+    initial = replace(column, default=column.initial or column.default)
+    value = default_scalar(initial, datetime.now())
+    return pa.repeat(value, rows) if value.is_valid else pa.nulls(rows, column.type.arrow)
+
+
 def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
     if column_type.is_nested:
         if text.strip() != "[]" or column_type.name != "ARRAY":
@@ -165,3 +175,6 @@ def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
     if converted.failed is not None:
         raise ValueError(text)
     return converted.values[0]
+
+
+ROW_ID: Final = Column(ROW_ID_COL, parse_type("BIGINT"), nullable=False, id=ROW_ID_ID, auto_increment=1)

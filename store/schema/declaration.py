@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError, bad_property
+from seqstore.store.schema import column_groups as groups
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, default_scalar, hidden_name
 from seqstore.store.types.column_types import ColumnType, parse_type
 
 _NAME_LENGTH_MAX: Final = 64
+_SHORT_KEY_COLUMNS_MAX: Final = 3
+_SHORT_KEY_BYTES_MAX: Final = 36
+_SHORT_KEY_BYTES: Final = {
+    "BOOLEAN": 1,
+    "TINYINT": 1,
+    "SMALLINT": 2,
+    "INT": 4,
+    "DATE": 4,
+    "BIGINT": 8,
+    "DATETIME": 8,
+    "LARGEINT": 16,
+    "DECIMAL": 16,
+    "VARCHAR": 20,
+}
 
 
 def check_name(name: str, what: str) -> str:
@@ -50,7 +65,7 @@ def check_names(columns: Sequence[Column]) -> None:
         seen.add(name.lower())
 
 
-def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
+def check_key(columns: Sequence[Column], key: Sequence[str], clause: str = "UNIQUE KEY") -> tuple[str, ...]:
     """Returns the key in the table's spelling: the first columns, in key order, of types that can be a key
     (T3).
     """
@@ -69,11 +84,60 @@ def check_key(columns: Sequence[Column], key: Sequence[str]) -> tuple[str, ...]:
     leading = [column.name.lower() for column in columns[: len(key)]]
     if leading != [name.lower() for name in key]:
         raise InvalidInputError(
-            f"key columns must come first and in key order: UNIQUE KEY({', '.join(key)}), "
+            f"key columns must come first and in key order: {clause}({', '.join(key)}), "
             f"but the table starts with {', '.join(leading)}",
             kind="bad_key",
         )
     return tuple(column.name for column in columns[: len(key)])
+
+
+def leading_columns(columns: Sequence[Column]) -> tuple[str, ...]:
+    """Returns the columns that Doris takes as the key of a table without one (T11).
+
+    They are the first columns, up to three of together 36 bytes; a VARCHAR is the last. A column whose type
+    cannot be a key ends them, so there may be none.
+    """
+    names: list[str] = []
+    size = 0
+    for column in columns[:_SHORT_KEY_COLUMNS_MAX]:
+        kind = column.type
+        size += _SHORT_KEY_BYTES.get(kind.name, kind.byte_length_max or _SHORT_KEY_BYTES_MAX)
+        is_text = kind.name in ("CHAR", "VARCHAR")
+        if not kind.can_be_key or (size > _SHORT_KEY_BYTES_MAX and not (is_text and not names)):
+            break
+        names.append(column.name)
+        if kind.name == "VARCHAR":
+            break
+    return tuple(names)
+
+
+def check_duplicate(
+    columns: Sequence[Column], key: Sequence[str], duplicate_key: Sequence[str], properties: Mapping[str, str]
+) -> tuple[str, ...]:
+    """Returns the columns of DUPLICATE KEY in the table's spelling.
+
+    Raises:
+        InvalidInputError: a unique key too, or a property of tables with a unique key (T11).
+    """
+    if key:
+        raise InvalidInputError("a table has either UNIQUE KEY or DUPLICATE KEY", kind="bad_key")
+    refuse_unique_properties(properties)
+    return check_key(columns, duplicate_key, "DUPLICATE KEY") if duplicate_key else ()
+
+
+def refuse_unique_properties(names: Iterable[str]) -> None:
+    """Refuses the properties of tables with a unique key, for a duplicate table (T11).
+
+    Raises:
+        InvalidInputError: with the texts of Doris.
+    """
+    for name in names:
+        if name in (props.SEQUENCE_COL, props.SEQUENCE_TYPE):
+            raise bad_property("sequence column only support UNIQUE_KEYS")
+        if name.startswith(groups.PREFIX):
+            raise bad_property("sequence_mapping only support UNIQUE_KEYS")
+        if name in (props.MERGE_ON_WRITE, props.SKIP_BITMAP):
+            raise bad_property(f"{name} property only support unique key table")
 
 
 def check_cluster_columns(columns: Sequence[Column], properties: dict[str, str]) -> None:

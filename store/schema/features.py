@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from seqstore.store.errors import FormatError
 
+DUPLICATE_KEY: Final = "duplicateKey"  # the key is a hidden column; declared with the table, for ever
 KNOWN_FEATURES: Final = (
     "appendOnly",
     "deletionVectors",
@@ -20,8 +21,9 @@ KNOWN_FEATURES: Final = (
     "sequenceLoad",
     "icebergCompatV1",
     "icebergCompatV2",
+    DUPLICATE_KEY,
 )
-_NEEDED_TO_READ: Final = ("deletionVectors", "columnMapping")
+_NEEDED_TO_READ: Final = ("deletionVectors", "columnMapping", DUPLICATE_KEY)
 READER_VERSION: Final = 3
 WRITER_VERSION: Final = 7
 _PLAIN: Final = (1, 2)

@@ -30,6 +30,7 @@ TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
 MERGE_ON_WRITE: Final = "enable_unique_key_merge_on_write"
+WITHOUT_KEYS: Final = "enable_duplicate_without_keys_by_default"
 SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
@@ -158,6 +159,7 @@ _OURS: Final[dict[str, _Parser]] = {
     CLUSTER_BY: _text,
     MERGE_ON_WRITE: _boolean,
     SKIP_BITMAP: _boolean,
+    WITHOUT_KEYS: _boolean,
 }
 
 

@@ -15,7 +15,15 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema import properties as props
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL, VERSION_COL, Column
+from seqstore.store.schema.column import (
+    DELETE_SIGN,
+    GROUPS_COL,
+    ROW_ID,
+    ROW_ID_COL,
+    SEQUENCE_COL,
+    VERSION_COL,
+    Column,
+)
 from seqstore.store.schema.column_groups import (
     ColumnGroup,
     Groups,
@@ -28,12 +36,14 @@ from seqstore.store.schema.declaration import (
     check_auto_increment,
     check_cluster_columns,
     check_default,
+    check_duplicate,
     check_key,
     check_names,
     check_on_update,
     check_sequence,
+    leading_columns,
 )
-from seqstore.store.schema.features import features_of, protocol_of
+from seqstore.store.schema.features import DUPLICATE_KEY, features_of, protocol_of
 from seqstore.store.schema.partitioning import Partitioning, check_bounds
 from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.types.column_types import ColumnType, parse_type, type_from_arrow
@@ -45,7 +55,7 @@ class TableSchema:
 
     Attributes:
         columns: in table order, key columns first (T3).
-        key: names of the key columns.
+        key: names of the key columns; in a duplicate table the hidden row id alone (T10).
         sequence_column: the visible column that the sequence mirrors (SD1), or None.
         sequence_type: type of the hidden sequence (SD1, SD2), None when the table has none.
         properties: checked properties, stored spelling.
@@ -55,6 +65,8 @@ class TableSchema:
         next_column_id: the number of the next column; 0 until a column is dropped or added.
         features: table features that a program must know to write the table.
         constraints: CHECKs that rows must not break.
+        duplicate_key: the columns of DUPLICATE KEY, by which rows are sorted; None in tables with a unique
+            key.
     """
 
     columns: tuple[Column, ...]
@@ -70,6 +82,7 @@ class TableSchema:
     next_column_id: int = 0
     features: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+    duplicate_key: tuple[str, ...] | None = None
 
     @classmethod
     def create(
@@ -77,6 +90,7 @@ class TableSchema:
         columns: Iterable[Column],
         key: Sequence[str],
         *,
+        duplicate_key: Sequence[str] | None = None,
         properties: Mapping[str, str] | None = None,
         distribution: str = "",
         comment: str = "",
@@ -86,17 +100,20 @@ class TableSchema:
 
         Args:
             columns: key columns first, in key order.
-            key: one or more names.
+            key: one or more names; none in a duplicate table.
+            duplicate_key: the columns of DUPLICATE KEY, perhaps none, which makes a duplicate table (T10).
             properties: as written by the user; see `schema.properties`.
             partitioning: over key columns; see `schema.partitions`.
 
         Raises:
-            InvalidInputError: the first rule that is broken, by name (T3, T9, SD3-SD5, SM2, SM3, A5).
+            InvalidInputError: the first rule that is broken, by name (T3, T9, T11, SD3-SD5, SM2, SM3, A5).
         """
         numbered = tuple(replace(column, id=i) for i, column in enumerate(columns, start=1))
         check_names(numbered)
-        key = check_key(numbered, key)
         checked = props.parse_properties(properties or {})
+        if duplicate_key is not None:
+            duplicate_key = check_duplicate(numbered, key, duplicate_key, checked)
+        key = check_key(numbered, key) if duplicate_key is None else (ROW_ID_COL,)
         sequence_column, sequence_type = check_sequence(numbered, key, checked)
         for column in numbered:
             check_default(column)
@@ -105,17 +122,28 @@ class TableSchema:
         groups = parse_groups(numbered, key, checked)
         check_auto_increment(numbered, has_groups=bool(groups))
         made = cls(
-            numbered, key, sequence_column, sequence_type, checked, distribution, comment, groups=groups
+            numbered,
+            key,
+            sequence_column,
+            sequence_type,
+            checked,
+            distribution,
+            comment,
+            groups=groups,
+            features=() if duplicate_key is None else (DUPLICATE_KEY,),
+            duplicate_key=duplicate_key,
         )
-        if partitioning is None:
-            return made
+        return made if partitioning is None else made._partitioned(partitioning)
+
+    def _partitioned(self, partitioning: Partitioning) -> TableSchema:
+        """Returns the schema with a checked partitioning; that of a unique key is over key columns."""
         for name in partitioning.columns:
-            if made.column(name).name not in key:
+            if self.column(name).name not in self.key and not self.is_duplicate:
                 raise InvalidInputError(
-                    f"partition column {name!r} must be a key column; the key is {', '.join(key)}",
+                    f"partition column {name!r} must be a key column; the key is {', '.join(self.key)}",
                     kind="bad_partition",
                 )
-        return replace(made, partitioning=check_bounds(made.column, partitioning))
+        return replace(self, partitioning=check_bounds(self.column, partitioning))
 
     @classmethod
     def from_arrow(
@@ -124,7 +152,8 @@ class TableSchema:
         """Derives a declaration from an Arrow schema; key columns move to the front, other columns may be
         NULL.
 
-        A STRING key column becomes VARCHAR(65533), because STRING cannot be a key.
+        A STRING key column becomes VARCHAR(65533), because STRING cannot be a key. Without a key the table is
+        a duplicate table (T10).
         """
         missing = [name for name in key if name not in schema.names]
         if missing:
@@ -138,17 +167,33 @@ class TableSchema:
             if name in key and column_type.name == "STRING":
                 column_type = parse_type("VARCHAR(65533)")
             columns.append(Column(name, column_type, nullable=arrow.nullable and name not in key))
-        return cls.create(columns, key, properties=properties)
+        duplicate_key = None if key else leading_columns(columns)
+        return cls.create(columns, key, duplicate_key=duplicate_key, properties=properties)
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
         """The key columns, in key order."""
-        return self.columns[: len(self.key)]
+        return self.columns[: len(self.key)] if self.duplicate_key is None else (ROW_ID,)
 
     @cached_property
     def value_columns(self) -> tuple[Column, ...]:
         """The columns behind the key, in table order."""
-        return self.columns[len(self.key) :]
+        return self.columns[len(self.key) :] if self.duplicate_key is None else self.columns
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the table keeps every row, each under a key that the store generates (T10)."""
+        return self.duplicate_key is not None
+
+    @property
+    def unique_key(self) -> tuple[str, ...]:
+        """The columns of UNIQUE KEY; none in a duplicate table."""
+        return self.key if self.duplicate_key is None else ()
+
+    @property
+    def declared_key(self) -> tuple[str, ...]:
+        """The columns that the declaration names as the key: of UNIQUE KEY, or of DUPLICATE KEY."""
+        return self.key if self.duplicate_key is None else self.duplicate_key
 
     @cached_property
     def names(self) -> list[str]:
@@ -258,6 +303,8 @@ class TableSchema:
             fields.append(pa.field(SEQUENCE_COL, self.sequence_type.arrow, True))
         if self.groups:
             fields.append(pa.field(GROUPS_COL, pa.int64(), False))
+        if self.is_duplicate:
+            fields.append(pa.field(ROW_ID_COL, pa.int64(), False))
         return fields
 
     def arrow_of(self, names: Sequence[str]) -> pa.Schema:
@@ -296,6 +343,7 @@ class TableSchema:
             "partitioning": self.partitioning.to_record() if self.partitioning is not None else None,
             "next_column_id": self.next_column_id,
             "constraints": [constraint.to_record() for constraint in self.constraints],
+            **({} if self.duplicate_key is None else {"duplicate_key": list(self.duplicate_key)}),
             **protocol_of(self.features),
         }
 
@@ -307,7 +355,7 @@ class TableSchema:
             FormatError: only a newer program can read the table.
         """
         features = features_of(record)
-        sequence_type = record["sequence_type"]
+        sequence_type, duplicate_key = record["sequence_type"], record.get("duplicate_key")
         return cls(
             columns=tuple(Column.from_record(item) for item in record["columns"]),
             key=tuple(record["key"]),
@@ -322,4 +370,5 @@ class TableSchema:
             next_column_id=record.get("next_column_id", 0),
             features=features,
             constraints=tuple(Constraint.from_record(item) for item in record.get("constraints", ())),
+            duplicate_key=None if duplicate_key is None else tuple(duplicate_key),
         )

@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.predicate import text_of
-from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, SEQUENCE_COL
+from seqstore.store.schema.column import DELETE_SIGN, GROUPS_COL, ROW_ID_COL, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 
 
@@ -24,12 +24,14 @@ class CheckedRows:
         signs: int8 delete signs, None when no row is a tombstone.
         sequence: the hidden sequence, None when the table has none or a visible column is the sequence.
         groups: the column groups of each row, None in tables without groups.
+        row_ids: the generated keys, in duplicate tables only (T10).
     """
 
     visible: pa.Table
     signs: pa.Array | None = None
     sequence: pa.Array | None = None
     groups: pa.Array | None = None
+    row_ids: pa.Array | None = None
 
     def __len__(self) -> int:
         return len(self.visible)
@@ -43,6 +45,8 @@ class CheckedRows:
             table = table.append_column(pa.field(SEQUENCE_COL, self.sequence.type), self.sequence)
         if self.groups is not None:
             table = table.append_column(pa.field(GROUPS_COL, pa.int64(), False), self.groups)
+        if self.row_ids is not None:
+            table = table.append_column(pa.field(ROW_ID_COL, pa.int64(), False), self.row_ids)
         return table.combine_chunks().to_batches(max_chunksize=len(table))[0]
 
 
@@ -66,7 +70,8 @@ def refuse_violations(schema: TableSchema, pieces: Sequence[CheckedRows]) -> Non
                     kind="bad_filter",
                 ) from error
             if len(broken):
-                key = ", ".join(f"{name}={broken.column(name)[0].as_py()}" for name in schema.key)
+                named = schema.declared_key or schema.names
+                key = ", ".join(f"{name}={broken.column(name)[0].as_py()}" for name in named)
                 raise InvalidInputError(
                     f"CHECK constraint {constraint.name} ({constraint.sql}) is broken by {len(broken)} rows, "
                     f"first ({key})",

@@ -165,9 +165,16 @@ class Disk:
         return True
 
     def list(self, directory: str) -> list[str]:
-        """Returns the names of the files in a directory, sorted; empty when the directory does not exist."""
+        """Returns the names of the files in a directory, sorted; empty when the directory does not exist.
+
+        Raises:
+            UnavailableError: it cannot be read.
+        """
         path = self.path(directory)
-        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        try:
+            return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        except OSError as error:
+            raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=str(path)) from error
 
     def age_seconds(self, name: str, now: float) -> float:
         """Returns the seconds since the file was last written; 0 when it does not exist."""

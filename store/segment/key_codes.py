@@ -59,6 +59,19 @@ def is_exact(key_columns: Sequence[Column]) -> bool:
     return width is not None and not (column.nullable and column.type.name == "BIGINT")
 
 
+def have_same_codes(before: Sequence[Column], after: Sequence[Column]) -> bool:
+    """Returns whether the key columns of two revisions give each key the same code."""
+    return [_coded_as(column) for column in before] == [_coded_as(column) for column in after]
+
+
+def _coded_as(column: Column) -> tuple[int, str, bool]:
+    """Returns a column's id and the parts of its declaration that codes may depend on; lengths and fraction
+    digits are none."""
+    kind = column.type
+    is_plain = kind.name in ("CHAR", "VARCHAR", "DATETIME")
+    return column.id, str(kind.arrow) if is_plain else str(kind), column.nullable
+
+
 def encode_keys(arrays: Sequence[pa.Array], key_columns: Sequence[Column]) -> Codes:
     """Returns the codes of n rows.
 

@@ -15,7 +15,7 @@ whose code ranges are disjoint after a bulk load or a compaction.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -123,15 +123,16 @@ class KeyIndex:
             return self.positions[entries]
         return np.arange(len(self.codes), dtype=np.uint32)[entries]
 
-    def to_arrow(self) -> pa.RecordBatch:
-        """Returns the content of the `.keys` file; `read` reads it."""
+    def to_arrow(self, metadata: Mapping[bytes, bytes] | None = None) -> pa.RecordBatch:
+        """Returns the content of the `.keys` file, with more schema metadata; `read` reads it."""
         columns: dict[str, Any] = {"code": self.codes}
         if self.positions is not None:
             columns["position"] = self.positions
         if self.sequence is not None:
             columns |= zip(_SEQUENCE_FIELDS, self.sequence.columns, strict=False)
         batch = pa.record_batch([pa.array(column) for column in columns.values()], names=list(columns))
-        return batch.replace_schema_metadata({"equal_codes": "1"}) if self.has_equal_codes else batch
+        noted = {**(metadata or {}), **({b"equal_codes": b"1"} if self.has_equal_codes else {})}
+        return batch.replace_schema_metadata(noted) if noted else batch
 
     @classmethod
     def read(cls, buffer: pa.Buffer) -> KeyIndex:

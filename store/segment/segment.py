@@ -31,12 +31,14 @@ import xxhash
 from seqstore.store.errors import CorruptionError
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.description import DESCRIPTION, pack_description
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import KeyIndex, places_in
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
+from seqstore.store.types.column_types import is_wider
 
 INLINE: Final = "inline"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
@@ -99,6 +101,14 @@ class SegmentMeta:
         return cls(**{**record, "hidden": tuple(record["hidden"]), "ranges": ranges})
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The writer's table and schema revision, which the key index file names too (segment.description)."""
+
+    schema: TableSchema
+    table: str = ""
+
+
 def file_names(meta: SegmentMeta) -> list[str]:
     """Returns the names, without directory, of a segment's files."""
     return [] if meta.home == INLINE else [f"{meta.id}.{meta.home}", f"{meta.id}.keys"]
@@ -119,7 +129,7 @@ def write_segment(
     rows: pa.Table | pa.RecordBatch,
     index: KeyIndex,
     order: Rows | None,
-    key: Sequence[str],
+    origin: Origin,
 ) -> SegmentMeta:
     """Writes data and key index of one segment; returns its description with sizes, checksums and zones.
 
@@ -130,28 +140,22 @@ def write_segment(
         rows: visible columns in table order, then the stored hidden columns.
         index: its positions refer to the stored order.
         order: the stored rows, in stored order; None for all rows in their own order.
-        key: names of the key columns.
     """
-    zones = ZoneMapBuilder(rows.schema, key)
+    zones = ZoneMapBuilder(rows.schema, origin.schema.key)
     with disk.create(data_name(directory, meta)) as data:
         _write_batches(data, zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema, meta)
+    meta = replace(meta, data_bytes=data.size, ranges=tuple(data.ranges))
     try:
         with disk.create(keys_name(directory, meta)) as keys:
-            entries = index.to_arrow()
+            described = pack_description(origin.table, origin.schema, meta.to_record())
+            entries = index.to_arrow({DESCRIPTION: described})
             with ipc.new_file(keys, entries.schema) as writer:
                 writer.write_batch(entries)
             keys.end_range()
     except BaseException:
         disk.discard(data_name(directory, meta))
         raise
-    return replace(
-        meta,
-        data_bytes=data.size,
-        keys_bytes=keys.size,
-        ranges=tuple(data.ranges),
-        keys_checksum=keys.ranges[0][2],
-        zones=zones.zones,
-    )
+    return replace(meta, keys_bytes=keys.size, keys_checksum=keys.ranges[0][2], zones=zones.zones)
 
 
 def _ordered(
@@ -373,8 +377,12 @@ class Segment:
         """Returns the zone maps of the batches, for a reader of a schema revision."""
         known = self._pruners.get(schema.revision)
         if known is None:
-            by_id = {column.id: column.name for column in schema.columns}
-            names = {c.name: by_id[c.id] for c in self.schema.columns if c.id in by_id}
+            by_id = {column.id: column for column in schema.columns}
+            names = {
+                c.name: by_id[c.id].name
+                for c in self.schema.columns
+                if c.id in by_id and is_wider(c.type, by_id[c.id].type)
+            }
             fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
             made = Pruner(self.meta.zones, names, fields, self.batches)
             known = self._pruners.setdefault(schema.revision, made)  # two threads may have built one

@@ -34,9 +34,9 @@ from seqstore.store.segment.checked_rows import CheckedRows, refuse_violations
 from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
-from seqstore.store.segment.key_index import KeyIndex, places_in
+from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
-from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Segment, SegmentMeta, write_segment
+from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Origin, Segment, SegmentMeta, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
@@ -59,7 +59,7 @@ class Staged:
 @dataclass(frozen=True)
 class Stager:
     """Builds segments for one table, under a schema revision; `staging` is the attempt that owns the files,
-    None for this process.
+    None for this process. `table` is the table's name, which the files state.
     """
 
     schema: TableSchema
@@ -67,6 +67,7 @@ class Stager:
     directory: str
     settings: Settings
     staging: Attempt | None = None
+    table: str = ""
 
     def stage(self, *pieces: CheckedRows) -> Staged:
         """Builds the segments of some rows, given as one piece or several in input order.
@@ -118,10 +119,14 @@ class Stager:
         keys, exact = [batch.column(name) for name in self.schema.key], is_exact(self.schema.key_columns)
         sequence = SequenceVector.of_rows(batch, self.schema)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
+        origin: Rows | None
+        positions: Positions | None
         origin, positions = chosen, None
         order = stored_order(batch, chosen, self.schema, self.settings)
         if order is not None:
             origin, positions = chosen[order], places_in(order)
+        elif self.schema.is_duplicate:  # in input order, for no two rows have one key
+            origin, positions = None, chosen.astype(np.uint32)
         index_sequence = sequence.take(chosen) if sequence is not None else None
         index = KeyIndex(codes[chosen], positions, index_sequence, repeats)
         segment = self.write(batch, index, origin, may_inline=True)
@@ -158,7 +163,8 @@ class Stager:
         payload = None
         hidden = tuple(rows.schema.names[len(schema.columns) :])
         if may_inline and row_bytes * count <= settings.inline_bytes_max:
-            payload = rows.take(pa.array(order)).serialize().to_pybytes()
+            taken = rows if order is None else rows.take(pa.array(order))
+            payload = taken.serialize().to_pybytes()
             meta = SegmentMeta(
                 segment_id, INLINE, "none", schema.revision, count, count, tombstones, hidden, len(payload)
             )
@@ -170,7 +176,9 @@ class Stager:
             meta = SegmentMeta(
                 segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
             )
-            meta = write_segment(self.disk, self.directory, meta, rows, index, order, schema.key)
+            meta = write_segment(
+                self.disk, self.directory, meta, rows, index, order, Origin(schema, self.table)
+            )
         return Segment(self.disk, self.directory, meta, self.schema, payload)
 
 
@@ -225,6 +233,8 @@ def stored_order(
 ) -> Rows | None:
     """Returns the order in which rows are stored: by the columns of CLUSTER BY, or by key in a large segment.
 
+    The key of a duplicate table is here that of its declaration.
+
     Args:
         chosen: the rows to order; None means all.
 
@@ -235,6 +245,8 @@ def stored_order(
     count = len(chosen) if chosen is not None else rows.num_rows
     if not names and count < settings.clustered_rows_min:
         return None
+    if schema.is_duplicate:
+        names = names or schema.declared_key
     wanted = [rows.column(name) for name in names or schema.key]
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in wanted]
     if chosen is not None:
@@ -245,7 +257,7 @@ def stored_order(
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
-    """Returns the row order by key, NULL first; no two rows have the same key."""
+    """Returns the row order by key, NULL first; no two rows of a unique key have the same key."""
     if is_exact(schema.key_columns):
         return np.argsort(fixed_values(keys[0]))
     table = pa.table(list(keys), names=list(schema.key))

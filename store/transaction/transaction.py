@@ -36,7 +36,7 @@ from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import check_pair, find_app
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.failed_transaction import abort_failed
+from seqstore.store.catalog.failed_transaction import abort_failed, beginning
 from seqstore.store.catalog.transaction_record import EXPIRED, TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode, lock_directory, update_lock, update_mode
 from seqstore.store.conflict.isolation import Isolation
@@ -469,7 +469,7 @@ class Transaction:
         )
 
     def _store_record(self, database: int, table: str) -> None:
-        with self._catalog.write() as tx:
+        with beginning(self._catalog, lambda: self._record), self._catalog.write() as tx:
             self._record = transactions.begin(
                 tx,
                 database=database,

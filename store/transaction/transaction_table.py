@@ -15,7 +15,7 @@ from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.check.partial_checker import check_partial
 from seqstore.store.check.row_checker import RowChecker
-from seqstore.store.check.write_modes import MergeType, UpdateMode
+from seqstore.store.check.write_modes import MergeType, UpdateMode, duplicate_error
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import InvalidInputError
@@ -341,7 +341,7 @@ class TransactionTable:
             InvalidInputError: with a label of its own: the transaction has one.
         """
         options = WriteOptions.of(options, **arguments)
-        check_partial(self.schema, options.mode, options.merge_type)
+        check_partial(self.name, self.schema, options.mode, options.merge_type)
         return self._begin_load(options)
 
     def _begin_load(self, options: WriteOptions) -> Load:
@@ -370,6 +370,7 @@ class TransactionTable:
         Raises:
             InvalidInputError: an unknown or key column, or a value that does not fit (U7, U9).
         """
+        self._refuse_duplicate()
         if not self._begin_change():
             return 0, None
         names = check_assigned(self.schema, assignments)
@@ -406,7 +407,13 @@ class TransactionTable:
             self.name, source, on, target_alias=target_alias, source_alias=source_alias, join=self._run_merge
         )
 
+    def _refuse_duplicate(self) -> None:
+        """Refuses to change rows of a duplicate table (T12)."""
+        if self.schema.is_duplicate:
+            raise duplicate_error(self.name, "Only unique table could be updated.")
+
     def _run_merge(self, work: Work) -> Outcome:
+        self._refuse_duplicate()
         if not self._begin_change():
             return 0, None
         with self.undoing():

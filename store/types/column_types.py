@@ -319,6 +319,8 @@ def is_wider(old: ColumnType, new: ColumnType) -> bool:
         return False
     if old.byte_length_max is not None and new.byte_length_max is not None:
         return new.byte_length_max >= old.byte_length_max
+    if old.name == "DATETIME":
+        return new.params >= old.params
     return old.name != new.name or old.sql == new.sql
 
 

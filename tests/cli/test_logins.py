@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -259,3 +262,64 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(store: Store) -> None:
         thread.join()
         connection.close()
         assert b"send at least 1000 a second" in answer
+
+
+def test_hundreds_of_clients_that_connect_at_once_are_all_greeted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond 128 the system dropped connections, whose clients waited for a greeting until they gave up."""
+    if int(Path("/proc/sys/net/core/somaxconn").read_text()) < 512:
+        pytest.skip("net.core.somaxconn is too small")
+    admit, may_go_on = MysqlServer._admit, threading.Event()
+
+    def wait(server: MysqlServer, client: socket.socket) -> None:
+        may_go_on.wait(120)
+        admit(server, client)
+
+    monkeypatch.setattr(MysqlServer, "_admit", wait)
+    with mysql(store, connections_max=1000) as server, contextlib.ExitStack() as opened:
+        clients = []
+        for _ in range(400):
+            clients.append(opened.enter_context(socket.socket()))
+            clients[-1].setblocking(False)
+            clients[-1].connect_ex(("127.0.0.1", server.port))
+        for client in clients:
+            client.settimeout(2)
+            assert client.connect_ex(("127.0.0.1", server.port)) in (0, errno.EISCONN)
+        may_go_on.set()
+        for client in clients:
+            client.settimeout(60)
+            assert client.recv(5)
+
+
+def test_the_host_of_a_user_counts_over_both_protocols(store: Store) -> None:
+    """The host had no effect: 'ann'@'10.%' logged in from everywhere."""
+    accounts = store.accounts
+    accounts.create("ann", "everywhere")
+    accounts.create("ann", "loopback", host="127.0.0.0/8")
+    accounts.create("ann", "here", host="127.0.0.2")
+    accounts.create("bob", "far", host="10.%")
+    accounts.grant("ann:127.0.0.2", ["LOAD"], "db")
+
+    def enters(server: MysqlServer, http: Client, user: str, password: str, address: str) -> list[bool]:
+        connection = HTTPConnection(http.host, http.port, source_address=(address, 0))
+        headers = {"Authorization": basic(f"{user}:{password}")}
+        connection.request("GET", "/api/backends", headers=headers)
+        found = [connection.getresponse().status == 200]
+        connection.close()
+        try:
+            client = pymysql.connect(
+                host="127.0.0.1", port=server.port, user=user, password=password, bind_address=address
+            )
+        except pymysql.MySQLError:
+            return [*found, False]
+        found.append(ask(client, "SELECT current_user()") != [])
+        client.close()
+        return found
+
+    with MysqlServer(store) as server, serving(store) as http:
+        for address, password in (("127.0.0.1", "loopback"), ("127.0.0.2", "here")):
+            for tried in ("everywhere", "loopback", "here"):
+                expected = [tried == password] * 2
+                assert enters(server, http, "ann", tried, address) == expected, (address, tried)
+        assert enters(server, http, "bob", "far", "127.0.0.1") == [False, False]

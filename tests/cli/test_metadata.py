@@ -27,6 +27,7 @@ STATEMENTS = {
     "DescribeHistory": "DESC HISTORY {db}.marker_t",
     "Explain": "EXPLAIN SELECT * FROM {db}.marker_t",
     "Query": "SELECT * FROM {db}.marker_t",
+    "ShowAlterTable": "SHOW ALTER TABLE COLUMN FROM {db}",
     "ShowColumns": "SHOW FULL COLUMNS FROM {db}.marker_t",
     "ShowCreateDatabase": "SHOW CREATE DATABASE {db}",
     "ShowCreateTable": "SHOW CREATE TABLE {db}.marker_t",
@@ -38,6 +39,7 @@ STATEMENTS = {
     "ShowLoad": "SHOW LOAD FROM {db}",
     "ShowPartitions": "SHOW PARTITIONS FROM {db}.marker_t",
     "ShowProcesses": "SHOW FULL PROCESSLIST",
+    "ShowRoles": "SHOW ROLES",
     "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
     "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",
     "ShowTableStatus": "SHOW TABLE STATUS FROM {db}",
@@ -75,6 +77,8 @@ MORE = [
     "REORG TABLE {db}.marker_t APPLY (PURGE)",
     "RESTORE TABLE {db}.marker_t TO VERSION 1",
     "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
+    "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
+    "ALTER TABLE {db}.marker_t MODIFY COLUMN marker_c BIGINT KEY",
     "PAUSE ROUTINE LOAD FOR {db}.marker_j",
     "STOP ROUTINE LOAD FOR {db}.marker_j",
     "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
@@ -88,9 +92,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     with Store.open(folder / "data", settings=Settings(load_paths=(str(folder),))) as store:
         store.accounts.create("eve")
         store.accounts.create("marker_u")
-        for name in ("mine", "secret", "empty"):
+        for name in ("mine", "secret", "empty", "part"):
             store.create_database(name)
-        store.accounts.grant("eve", ["SELECT", "LOAD", "ALTER"], "mine")
+        store.accounts.grant("eve", ["SELECT", "LOAD", "ALTER", "CREATE"], "mine")
+        store.accounts.create("tess")
+        store.accounts.grant("tess", ["ALL", "GRANT", "SHOW_VIEW"], "mine")
+        store.accounts.grant("tess", ["ALL", "GRANT", "SHOW_VIEW"], "part.own_t")
         yield store
 
 
@@ -116,12 +123,33 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
             "COMMIT",
         ):
             ask(root, text)
+        make_part(root, http, f"{store.path.parent}/*")
         http.load("secret.marker_t", "8\n", label="marker_s")
+        ask(root, "ALTER TABLE secret.marker_t ADD COLUMN marker_d INT")
+        ask(root, "SET query_timeout = 86400")
         running = threading.Thread(target=try_to, args=(root, "SELECT 'marker_q', max(x) FROM " + NEVER_ENDS))
         running.start()
         yield server.port
         ask(connect(server.port, "root"), f"KILL {root.thread_id()}")
         running.join()
+
+
+def make_part(root: Any, http: Client, files: str) -> None:
+    """Fills the database `part`: of its tables and jobs tess may see one, with all privileges but ADMIN."""
+    for name in ("marker", "own"):
+        for text in (
+            f"CREATE TABLE part.{name}_t ({name}_c INT COMMENT '{name}_n') UNIQUE KEY({name}_c)",
+            f"CREATE VIEW part.{name}_v AS SELECT {name}_c FROM part.{name}_t",
+            f"CREATE ROUTINE LOAD part.{name}_j ON {name}_t FROM FILES ('path' = '{files}')",
+            f"LOAD LABEL part.{name}_b (DATA INFILE('{files}/none') INTO TABLE {name}_t)",
+            "USE part",
+            f"BEGIN WITH LABEL {name}_l",
+            f"INSERT INTO {name}_t VALUES (7)",
+            "COMMIT",
+        ):
+            ask(root, text)
+        http.load(f"part.{name}_t", "8\n", label=f"{name}_s")
+        http.load(f"part.{name}_t", "9\n", label=f"{name}_p", two_phase_commit="true")
 
 
 TENS = "(SELECT 0 x" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
@@ -170,8 +198,10 @@ def test_every_statement_that_reads_is_tried() -> None:
 def test_no_system_table_tells_a_hidden_name(port: int, table: str) -> None:
     """processlist, user_privileges and schema_privileges had the rows of all users."""
     root, eve = connect(port, "root"), connect(port, "eve")
-    assert "marker" not in try_to(eve, f"SELECT * FROM information_schema.{table}")
-    assert "Error" not in try_to(eve, f"SELECT * FROM information_schema.{table}")
+    tess = connect(port, "tess")
+    for each in (eve, tess):
+        assert "marker" not in try_to(each, f"SELECT * FROM information_schema.{table}")
+        assert "Error" not in try_to(each, f"SELECT * FROM information_schema.{table}")
     if table in ("tables", "columns", "processlist", "schema_privileges", "partitions"):
         assert "marker" in try_to(root, f"SELECT * FROM information_schema.{table}")
 
@@ -198,6 +228,56 @@ def test_the_field_list_needs_select(port: int) -> None:
             assert b"Unknown database" in read_packet(client)
         send_packet(client, b"\4marker_t\0%")
         assert b"No database selected" in read_packet(client)
+
+
+VIEWS = [
+    "SHOW CREATE TABLE {db}.marker_v",
+    "SHOW CREATE VIEW {db}.marker_v",
+    "SELECT * FROM {db}.marker_v",
+    "DROP VIEW {db}.marker_v",
+    "ALTER VIEW {db}.marker_v AS SELECT 1 AS x",
+    "ALTER TABLE {db}.own_t REPLACE WITH TABLE marker_t",
+    "SHOW LOAD FROM {db} WHERE LABEL = 'marker_b'",
+    "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_b'",
+]
+
+
+@pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE, *VIEWS])
+def test_a_hidden_table_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
+    """Tables, views, loads and jobs of a database in which the user may see another table."""
+    answers = []
+    for name in ("marker_", "absent_"):
+        tess = connect(port, "tess")
+        asked = text.format(db="part").replace("marker_", name)
+        answers.append(re.sub(r"\d+", "0", try_to(tess, asked)).replace("absent_", "marker_"))
+        tess.close()
+    assert answers[0] == answers[1]
+    asked_for = "Error" in answers[0] or "Tables_in" in answers[0]
+    assert asked_for or "marker" not in answers[0], answers[0]
+
+
+def test_a_table_that_may_be_seen_is_shown_with_its_loads_and_jobs(port: int) -> None:
+    tess = connect(port, "tess")
+    shown = {
+        "SHOW TABLES FROM part": "own_t",
+        "SHOW FULL COLUMNS FROM part.own_t": "own_c",
+        "SHOW ALL ROUTINE LOAD FOR part.own_j": "own_j",
+        "SHOW STREAM LOAD FROM part": "own_s",
+        "SHOW LOAD FROM part": "own_b",
+        "SHOW TRANSACTION FROM part WHERE label = 'own_l'": "own_l",
+        "SELECT * FROM information_schema.tables": "own_t",
+        "SELECT * FROM information_schema.table_privileges": "own_t",
+        "SHOW GRANTS": "own_t",
+        "SELECT own_c FROM part.own_t": "8",
+    }
+    for text, found in shown.items():
+        answer = try_to(tess, text)
+        assert found in answer, text
+        assert "marker" not in answer, text
+    ask(tess, "USE part")
+    ask(tess, "PAUSE ALL ROUTINE LOAD")
+    assert "'PAUSED'" in try_to(tess, "SHOW ROUTINE LOAD FOR part.own_j")
+    assert "PAUSED" not in try_to(connect(port, "root"), "SHOW ROUTINE LOAD FOR part.marker_j")
 
 
 ROUTES = [
@@ -231,10 +311,41 @@ def test_no_route_tells_a_hidden_name(
         answer = http.request(
             method, f"{full}?label=marker_s&file=marker&redirected=1", b"1\n", headers, user
         )
-        answers.append(learnt(answer.body.decode().replace("marker_s", "").replace("'marker'", ""), database))
+        asked_for = re.compile("marker_s|'marker'|'marker_t'")
+        answers.append(learnt(asked_for.sub("", answer.body.decode()), database))
     if path != "/metrics":
         assert answers[0] == answers[1]
     assert "marker" not in answers[0]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_no_route_tells_a_hidden_table_or_ends_its_load(
+    port: int, http: Client, method: str, path: str
+) -> None:
+    answers = []
+    for name in ("marker_", "absent_"):
+        full = path.replace("{}", "part", 1).replace("{}", f"{name}t")
+        label = f"{name}p" if "2pc" in path else f"{name}s"
+        headers = {"label": label, "sql": f"INSERT INTO part.{name}t SELECT * FROM http_stream()",
+                   "txn_operation": "commit"}  # fmt: skip
+        answer = http.request(
+            method, f"{full}?label={label}&file=marker&redirected=1", b"1\n", headers, "tess:"
+        )
+        answers.append(re.sub(r"\d+", "0", answer.body.decode().replace(label, "").replace(f"{name}t", "")))
+    if path != "/metrics":
+        assert answers[0] == answers[1]
+    assert "marker" not in answers[0].replace("'marker'", "")
+
+
+def test_a_grant_on_a_table_is_enough_for_its_loads(port: int, http: Client) -> None:
+    answer = http.request("PUT", "/api/part/own_t/_stream_load?redirected=1", b"1\n", {"label": "x"}, "tess:")
+    assert json.loads(answer.body)["Status"] == "Success"
+    headers = {"label": "own_p", "txn_operation": "abort"}
+    answer = http.request("PUT", "/api/part/_stream_load_2pc", b"", headers, "tess:")
+    assert json.loads(answer.body)["status"] == "Success"
+    metrics = http.request("GET", "/metrics", user="tess:").body
+    assert b"own_j" in metrics
+    assert b"marker_j" not in metrics
 
 
 def test_every_route_is_tried(store: Store) -> None:

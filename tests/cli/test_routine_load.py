@@ -20,6 +20,7 @@ from seqstore.cli.main import app
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
+from tests.support.children import MODULES
 from tests.support.http_server import ServerProcess
 from tests.weight import by_form
 
@@ -47,7 +48,7 @@ def managed(data: Path, action: str, *arguments: str) -> Result:
 
 def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), *arguments]
-    given = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    given = {**os.environ, "PYTHONPATH": MODULES, **environment}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=given, check=False)
 
 
@@ -186,7 +187,7 @@ def test_serve_runs_the_jobs_that_were_running(data: Path, tmp_path: Path) -> No
 
 def wait_for_metric(server: ServerProcess, wanted: str) -> None:
     """Asks until the server tells it; only users that log in see routine loads."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while (text := server.client.request("GET", "/metrics").body.decode()).count(wanted) == 0:
         assert time.monotonic() < deadline, text
         time.sleep(0.1)
@@ -212,7 +213,7 @@ def test_rows_and_offsets_survive_a_kill_together(data: Path, tmp_path: Path, po
 
 def wait_for_commit(data: Path, before: int) -> None:
     """Until another process has committed: the catalog is where one sees it."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while job_of(data).statistic.committed_tasks == before:
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -233,7 +234,7 @@ def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path,
         runner = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             text=True,
         )
         assert runner.stdout is not None

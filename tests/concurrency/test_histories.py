@@ -21,8 +21,10 @@ from seqstore import Column, ConflictError, Settings, Store, TableSchema, parse_
 from tests.support.histories import GROUP, run_group
 from tests.weight import by_form, torture_minutes
 
-HISTORIES = by_form(4_000, 20_000)  # 20,000 have killed no mutant that 4,000 did not
-SECONDS = 1500.0  # two free cores need some 40 or 150, and a busy machine several times as many
+# Without the check, without a part of it or with exemptions for all, the first hundred find the fault. Faults
+# that these miss were not found by the first four thousand either: other tests notice them.
+HISTORIES = by_form(1_000, 8_000)
+SECONDS = 1500.0  # two free cores need some 10 or 80, and a busy machine several times as many
 PROCESSES = 2
 GROUPS_PER_STORE = 60
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store, Table
+from tests.support.children import MODULES
 from tests.support.group_events import assert_agrees
 from tests.support.group_model import GroupModel
 from tests.support.partial_model import PartialModel, assert_partial
 from tests.support.updater import PROCESSES, Committed, make_models, make_tables, settings
 
-ROOT = Path(__file__).parents[2]
 CHILD = "from tests.support.updater import main; main({!r}, {}, {}, {})"
 
 
@@ -56,7 +56,7 @@ def test_the_end_is_the_replay_of_the_published_history(tmp_path: Path, seconds:
 
 
 def run(directory: Path, seconds: int, seed: int) -> list[Committed]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": MODULES}
     children = [
         subprocess.Popen(
             [sys.executable, "-c", CHILD.format(str(directory), number, seconds, seed)],

@@ -26,7 +26,7 @@ from seqstore.loaders.broker.job import ATTEMPTS_MAX, FINISHED, LOADING, PENDING
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.worker import resume, submit
-from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import make_store, places
 
-ROOT = Path(__file__).parents[2]
 SHORT_STEP = 600
 MAKE = f"""
 import sys
@@ -34,7 +34,7 @@ def run(*arguments: str, given: str = "") -> str:
         input=given,
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": MODULES},
         check=False,
     )
     assert done.returncode == 0, done.stderr

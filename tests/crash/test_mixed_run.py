@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
+from tests.support.children import MODULES
 from tests.weight import by_form, torture_minutes
 
-ROOT = Path(__file__).parents[2]
 KEYS = 2_000
 WRITERS = 2
 ROLES = [*(f"write-{number}" for number in range(WRITERS)), "compact", "vacuum", "read", "read-long"]
@@ -113,7 +113,7 @@ def run(tmp_path: Path, seconds: float) -> None:
         store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
     # The children import this module's functions under a plain name.
     (tmp_path / "tests_mixed_run.py").write_text(Path(__file__).read_text())
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([MODULES, str(tmp_path)])}
     children = [
         subprocess.Popen(
             [sys.executable, "-c", CHILD, str(path), role, str(seconds)],

@@ -17,9 +17,9 @@ import pytest
 
 from seqstore import Settings, Store, UnavailableError
 from seqstore.store.locks.file_lock import waiting_at_most
+from tests.support.children import MODULES
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.crash
 # A commit that is stopped holds LMDB's write lock, and the program's before it.
 STOPPED = """
@@ -43,7 +43,7 @@ def child(program: str, *arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": MODULES},
         text=True,
     )
 
@@ -129,7 +129,7 @@ def test_a_store_opened_for_reading_writes_once_the_holder_goes_on(directory: Pa
             [sys.executable, "-c", "\n".join([*program, WRITE]), str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             text=True,
         )
         assert writer.stdout is not None
@@ -163,7 +163,7 @@ def test_a_server_stops_in_its_time(directory: Path, tmp_path: Path) -> None:
         [sys.executable, "-m", "seqstore", "--data-dir", str(directory), "serve", *ports],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".package"), str(ROOT)])},
+        env={**os.environ, "PYTHONPATH": MODULES},
         text=True,
     )
     assert server.stdout is not None

@@ -20,8 +20,8 @@ import pytest
 from seqstore import Column, Settings, Store, TableSchema, UnavailableError, parse_type
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
 U4 = (
     "There is an update operation in progress for the current table. Please try again later, or set "
@@ -62,7 +62,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run_child(directory: Path, failpoint: str) -> int:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SEQSTORE_FAILPOINT": failpoint}
+    environment = {**os.environ, "PYTHONPATH": MODULES, "SEQSTORE_FAILPOINT": failpoint}
     return subprocess.run(
         [sys.executable, "-c", CHILD, str(directory)], env=environment, timeout=60
     ).returncode
@@ -105,7 +105,7 @@ def test_a_killed_holder_frees_the_update_lock(directory: Path) -> None:
         table, here = store.table("db.t"), pc.field("k") == 1
         holder = subprocess.Popen(
             [sys.executable, "-c", HOLDER, str(directory)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             stdout=subprocess.PIPE,
             text=True,
         )

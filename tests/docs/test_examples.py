@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 from _pytest.mark import ParameterSet
 
+from tests.support.children import MODULES
 from tests.support.documents import ROOT, RUNNABLE, SHOWN, Reader, fence_count, read_blocks
 
 PAGES: Final = {
@@ -83,11 +84,10 @@ def run_page_in_new_process(page: str, directory: Path) -> None:
     """Runs a page that starts Spark: its JVM keeps the directory in which the process started it."""
     program = "import sys; from pathlib import Path; from tests.docs.test_examples import run_page; "
     program += "run_page(sys.argv[1], Path.cwd())"
-    modules = os.pathsep.join([str(ROOT / ".package"), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-c", program, page],
         cwd=directory,
-        env=os.environ | {"PYTHONPATH": modules},
+        env=os.environ | {"PYTHONPATH": MODULES},
         capture_output=True,
         text=True,
     )

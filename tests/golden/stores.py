@@ -367,8 +367,35 @@ def _jobs(store: Any) -> dict[str, Any]:
     }
 
 
+def make_duplicates(path: Path) -> None:
+    """Duplicate tables, which 0.1.0 does not have: in the catalog, in files, with deletes, and compacted."""
+    with open_store(path) as store, sql.Session(store) as session:
+        _run(
+            session,
+            """CREATE DATABASE db; USE db;
+               CREATE TABLE small (k INT, v VARCHAR(9) NULL) DUPLICATE KEY(k);
+               INSERT INTO small VALUES (1, "a"), (1, "a"), (2, NULL);
+               INSERT INTO small VALUES (1, "a"), (3, "c");
+               DELETE FROM small WHERE k = 1 AND v = "a";
+               INSERT INTO small VALUES (1, "a"), (1, "a");
+               CREATE TABLE bare (d DOUBLE)""",
+        )
+    with open_store(path, inline_bytes_max=1) as store, sql.Session(store, "db") as session:
+        for home in ("arrow", "parquet"):
+            name, declared = f"in_{home}", "(k BIGINT, v VARCHAR(20) NULL, n BIGINT NULL)"
+            _run(session, f"CREATE TABLE {name} {declared} PROPERTIES ('storage_format' = '{home}')")
+            table = store.table(f"db.{name}")
+            for first in (0, 32):
+                table.upsert(_many(first))
+            _run(session, f"DELETE FROM {name} WHERE v = 'value 3'")
+            table.optimize(full=True)
+            table.upsert(_many(32))
+            _run(session, f"DELETE FROM {name} WHERE k > 90")
+
+
 MAKERS: Final[dict[str, Callable[[Path], None]]] = {
     "tables": make_tables,
     "transactions": make_transactions,
     "jobs": make_jobs,
+    "duplicates": make_duplicates,
 }

@@ -42,6 +42,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.read.table_state import TableState
 from seqstore.store.segment import key_codes as keys
 from seqstore.store.segment.key_codes import Codes
+from tests.support.children import MODULES
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
@@ -424,7 +425,7 @@ def run_machine(machine: type[TableMachine], examples: int, steps: int) -> None:
             input=pickle.dumps(machine.record),
             capture_output=True,
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             check=False,
         )
         assert (fresh.returncode, fresh.stdout) == (0, b""), (fresh.stdout + fresh.stderr).decode()

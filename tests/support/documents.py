@@ -27,6 +27,7 @@ from typing import Any, Final
 from typer.testing import CliRunner
 
 from seqstore.cli.main import app
+from tests.support.children import MODULES
 
 ROOT: Final = Path(__file__).parents[2]
 RUNNABLE: Final = ("python", "console", "sql")
@@ -38,7 +39,7 @@ _FENCE: Final = re.compile(
 _TITLE: Final = re.compile(r'title="(?P<title>[^"]*)"')
 _COMMAND: Final = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 _SHELL: Final = "set -e; trap 'trap \"\" TERM; kill 0; wait' EXIT\n"  # what it left running ends with it
-_CONSOLE_SECONDS: Final = 120
+_CONSOLE_SECONDS: Final = 240
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,7 @@ class Reader:
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join([str(self.directory / ".bin"), os.environ["PATH"]])
-        modules = os.pathsep.join([str(ROOT / ".package"), str(ROOT)])
-        return os.environ | {"PATH": path, "PYTHONPATH": modules}
+        return os.environ | {"PATH": path, "PYTHONPATH": MODULES}
 
 
 def _shown_by_console(text: str) -> str:

@@ -23,7 +23,9 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
+from seqstore.store.catalog.schema_change_job import PENDING, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.maintenance.scheduler import maintain
+from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session import Session
 from tests.support.faults.dying_child import run_until_dead
@@ -47,6 +49,7 @@ _TABLES = (
     "PARTITION p2 VALUES LESS THAN ('2024-03-01')) DISTRIBUTED BY HASH (k) BUCKETS 1",
     "listed (city VARCHAR(9) NOT NULL, k INT NOT NULL) UNIQUE KEY (city, k) "
     "PARTITION BY LIST (city) (PARTITION p1 VALUES IN ('a', 'b')) DISTRIBUTED BY HASH (k) BUCKETS 1",
+    "appended (k INT NOT NULL, v INT NULL) DUPLICATE KEY (k)",
 )
 # Killed between the two steps of a vacuum, so that segments stay in the trash.
 _VACUUM = """
@@ -136,6 +139,11 @@ def _write_rows(made: EveryKind) -> None:
     typed.upsert(pa.table({**keys, "v": [0.5] * _ROWS, "s": sequence}), sequence="s")
     store.table("db.grouped").upsert(pa.table({"k": [1, 2], "c": [1, 2], "s": [1, 1]}))
     store.table("db.counted").upsert(pa.table({"v": [1, 2]}))
+    appended = store.table("db.appended")
+    appended.upsert(
+        pa.table({"k": pa.array([7] * _ROWS, pa.int32()), "v": pa.array([1] * _ROWS, pa.int32())})
+    )
+    appended.delete_where(pc.field("v") == 1)
 
 
 def _change_tables(session: Session) -> None:
@@ -183,7 +191,7 @@ def _prepare(store: Store) -> None:
 
 
 def _run_jobs(made: EveryKind, session: Session) -> None:
-    """A broker load, a routine load that has read a file, and a stream load with a bad row."""
+    """A broker load, a routine load that has read a file, a stream load with a bad row, schema changes."""
     (made.files / "broker.csv").write_text("400,a,1\nx,a,1\n")
     (made.files / "routine.csv").write_text("401,a,1\nx,a,1\n")
     description = DataDescription(
@@ -217,6 +225,10 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
     offsets = "'kafka_partitions' = '0', 'kafka_offsets' = 'OFFSET_END'"
     _run(session, f"ALTER ROUTINE LOAD FOR moved FROM KAFKA ({offsets})")
     stream_load(made.store, "db", "plain", io.BytesIO(b"x,a,1\n"), {"column_separator": ","})
+    table = made.store.table("db.plain")
+    change = SchemaChangeJob(table.name, table.id, PENDING, this_process(), 1, 1, table.schema.to_record())
+    SchemaChangeJobs(made.store.catalog).add(change.cancelled("x"))
+    SchemaChangeJobs(made.store.catalog).add(change)
 
 
 def _set_up(session: Session) -> None:
@@ -225,6 +237,9 @@ def _set_up(session: Session) -> None:
         "CREATE VIEW shown (k COMMENT 'key') COMMENT 'keys' AS SELECT k FROM plain",
         "CREATE USER ann IDENTIFIED BY 'one'",
         "GRANT LOAD_PRIV ON db.* TO ann",
+        "CREATE ROLE readers COMMENT 'of all tables'",
+        "GRANT SELECT_PRIV ON db.plain TO ROLE readers",
+        "GRANT readers TO ann",
         "ADMIN SET FRONTEND CONFIG ('enable_concurrent_update' = 'true')",
     )
 

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from seqstore import Store
+from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from tests.support.children import MODULES
 
 
 @dataclass
@@ -114,14 +116,16 @@ def basic(user: str) -> str:
 
 
 @contextmanager
-def serving(store: Store, guard: LoginGuard | None = None, **settings: Any) -> Iterator[Client]:
+def serving(
+    store: Store, guard: LoginGuard | None = None, audit: AuditLog | None = None, **settings: Any
+) -> Iterator[Client]:
     """The HTTP service of a store on a free port, in a thread."""
-    service = HttpService(store, ServerSettings(**settings), 0, guard)
+    service = HttpService(store, ServerSettings(**settings), 0, guard, audit)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        asyncio.run_coroutine_threadsafe(service.start(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(service.start(), loop).result(120)
         yield Client(service.address)
     finally:
         asyncio.run_coroutine_threadsafe(service.stop(), loop).result(60)
@@ -147,7 +151,7 @@ class ServerProcess:
     def __init__(self, data_dir: Path, *options: str, open_files_max: int | None = None) -> None:
         root = str(Path(__file__).parents[2])
         ports = ("--http-port", "0", "--mysql-port", "0")
-        environment = {**os.environ, "PYTHONPATH": f"{root}/.package:{root}"}
+        environment = {**os.environ, "PYTHONPATH": MODULES}
         self.process = subprocess.Popen(
             [
                 sys.executable,

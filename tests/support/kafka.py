@@ -16,6 +16,8 @@ import pymysql
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from tests.support.children import MODULES
+
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 400  # Spark alone takes minutes to start on a machine with much else to do
 
@@ -129,7 +131,7 @@ class Server:
                 stdout=out,
                 stderr=out,
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": MODULES},
             )
 
         def said() -> list[str]:

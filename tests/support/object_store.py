@@ -62,7 +62,7 @@ def object_store(folder: Path) -> Iterator[str]:
         yield uri
     finally:
         server.kill()  # it would take its time, and nobody needs its files
-        server.wait(30)
+        server.wait(120)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -80,7 +80,7 @@ def wait_for_bucket(uri: str, server: subprocess.Popen[bytes], log: Path) -> Non
     """The server tells nobody when it is ready: ask until it answers."""
     address, _, query = uri.partition("?")
     filesystem, _ = pafs.FileSystem.from_uri(f"{address}?{query}&allow_bucket_creation=true")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while True:
         try:
             filesystem.create_dir("tests")

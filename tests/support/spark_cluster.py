@@ -12,13 +12,14 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
 
 VARIABLE: Final = "SEQSTORE_SPARK_MASTER"
 LOCAL: Final = "local[2]"
@@ -36,9 +37,13 @@ _CLUSTER: Final = {
     "spark.speculation.quantile": "0.5",
     "spark.speculation.minTaskRuntime": "1s",
 }
-# Short-lived JVMs spend most of their time compiling and starting collectors.
-QUICK_JVM: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Short-lived JVMs spend most of their time compiling, verifying classes and starting collectors.
+QUICK_JVM: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 _HOSTS: Final = ("127.0.0.1", "127.0.0.2")  # Spark speculates on other hosts only; both are this one
+
+_STARTS_MAX: Final = 20
 
 
 def spark_master() -> str:
@@ -69,6 +74,28 @@ def session_on(master: str, directory: Path) -> Iterator[SparkSession]:
         yield session
     if master == LOCAL_CLUSTER:  # its workers keep their files within the installed package
         shutil.rmtree(Path(_find_spark_home()) / "work" / application, ignore_errors=True)
+
+
+def run_stream(
+    start: Callable[[], StreamingQuery], wait: Callable[[StreamingQuery], object]
+) -> StreamingQuery:
+    """Starts a query that reads a Python source, and waits for its first batches or its end.
+
+    Spark starts a process for the source, and ends the query where that does not answer within ten seconds.
+    No setting changes that, and a busy machine needs longer: the query starts again.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    for _ in range(_STARTS_MAX):
+        query = start()
+        try:
+            wait(query)
+        except StreamingQueryException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+    raise TimeoutError(f"Spark started the source {_STARTS_MAX} times in vain")
 
 
 @contextmanager

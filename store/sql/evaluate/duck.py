@@ -344,8 +344,10 @@ def _answer_schema(
             kind = kind.storage_type
         elif pa.types.is_timestamp(kind):
             kind = pa.timestamp("us")
-        digits = fraction_digits(declared) if declared is not None and is_time(declared) else None
-        fields.append(with_fraction_digits(pa.field(column.name, kind), digits))
+        field = pa.field(column.name, kind)
+        if declared is not None and pa.types.is_timestamp(kind) and is_time(declared):
+            field = with_fraction_digits(field, fraction_digits(declared))
+        fields.append(field)
     return pa.schema(fields)
 
 

@@ -32,7 +32,7 @@ _Item = tuple[str, ColumnType, str]
 
 
 def scan_only_plan(
-    tree: exp.Query, relations: list[Relation], *, show_hidden: bool
+    tree: exp.Query, relations: list[Relation], *, show_hidden: bool, deleted: bool
 ) -> pa.RecordBatchReader | None:
     """Returns the result of a query that needs no evaluation, read on demand; None for any other query."""
     if not isinstance(tree, exp.Select) or len(relations) != 1:
@@ -41,11 +41,11 @@ def scan_only_plan(
     if bounds is None or not relation.is_where_decided or not _is_simple(tree, relation):
         return None
     if bounds == _ALL_ROWS and relation.keys is None:
-        answer = _aggregates(tree, relation, deleted=show_hidden)
+        answer = _aggregates(tree, relation, deleted=deleted)
         if answer is not None:
             return answer
     items = _items(tree, relation, show_hidden=show_hidden)
-    return _projected(relation, items, bounds, deleted=show_hidden) if items is not None else None
+    return _projected(relation, items, bounds, deleted=deleted) if items is not None else None
 
 
 def _is_simple(tree: exp.Select, relation: Relation) -> bool:

@@ -62,7 +62,8 @@ class QueryContext:
         find_view: finds the view of a name.
         connect: returns the session's DuckDB connection.
         evaluation: returns the session's values, of one moment for all queries of a statement.
-        show_hidden: `*` includes hidden columns, and rows include tombstones (T4, T8).
+        show_hidden: `*` includes hidden columns (T4).
+        reads_deleted: rows include tombstones (T8).
         logged: the transaction's tables whose reads count for conflicts, by `id` of the snapshot.
     """
 
@@ -73,6 +74,7 @@ class QueryContext:
     variables: Variables
     find_view: FindView = lambda _name, _within: None
     show_hidden: bool = False
+    reads_deleted: bool = False
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
 
 
@@ -97,7 +99,8 @@ def _plan(
         relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
-    return tree, relations, scan_only_plan(tree, relations, show_hidden=context.show_hidden)
+    plan = scan_only_plan(tree, relations, show_hidden=context.show_hidden, deleted=context.reads_deleted)
+    return tree, relations, plan
 
 
 def _checked(query: Query) -> exp.Query:
@@ -179,7 +182,7 @@ def _evaluated(
     has_largeint = _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
     for number, relation in enumerate(relations):
-        source, is_marked = _duck_source(relation, grouped, deleted=context.show_hidden)
+        source, is_marked = _duck_source(relation, grouped, deleted=context.reads_deleted)
         largeint = source.largeint_columns
         has_largeint = has_largeint or bool(largeint)
         sources[place_source(relation, number, largeint=largeint, is_marked=is_marked)] = source

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from seqstore.store.errors import UnavailableError
-from seqstore.store.sql.parse.like_pattern import LikePattern
+from seqstore.store.expressions.like_pattern import LikePattern
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.result import Result
 

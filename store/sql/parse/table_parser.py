@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NoReturn
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.declaration import leading_columns
 from seqstore.store.schema.partitioning import Partitioning
-from seqstore.store.schema.properties import CLUSTER_BY
+from seqstore.store.schema.properties import CLUSTER_BY, WITHOUT_KEYS
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.mysql_clauses import (
     ENGINES,
@@ -19,7 +21,7 @@ from seqstore.store.sql.parse.mysql_clauses import (
     type_text,
 )
 from seqstore.store.sql.parse.partition_parser import parse_partition_by
-from seqstore.store.sql.parse.query_parser import parse_query
+from seqstore.store.sql.parse.query_parser import QUERY_STARTS, parse_query
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.statement_values import CreateTable, Query, TableName
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -28,17 +30,23 @@ from seqstore.store.types.column_types import ColumnType, parse_type
 _AGGREGATES: Final = ("SUM", "MIN", "MAX", "REPLACE", "REPLACE_IF_NOT_NULL", "HLL_UNION", "BITMAP_UNION",
                       "QUANTILE_UNION", "GENERIC")  # fmt: skip
 _MODELS: Final = {
-    "DUPLICATE": "DUPLICATE KEY tables keep every row; this store keeps one row per key: declare UNIQUE KEY",
-    "AGGREGATE": "AGGREGATE KEY tables merge values; this store keeps one row per key: declare UNIQUE KEY",
+    "AGGREGATE": "AGGREGATE KEY tables merge values; declare UNIQUE KEY to keep one row per key, or "
+    "DUPLICATE KEY to keep every row",
     "PRIMARY": "expected UNIQUE KEY; PRIMARY KEY is not Doris SQL",
 }
 
 
 @dataclass
 class TableOptions:
-    """The clauses behind the column list."""
+    """The clauses behind the column list.
+
+    Attributes:
+        key: of UNIQUE KEY; without it the table is a duplicate table (T10).
+        duplicate_key: of DUPLICATE KEY; None without that clause, then the first columns (T11).
+    """
 
     key: list[str] = field(default_factory=list)
+    duplicate_key: list[str] | None = None
     comment: str = ""
     distribution: str = ""
     partitioning: Partitioning | None = None
@@ -54,11 +62,16 @@ class TableOptions:
         """
         _check_distribution(columns, self)
         properties = dict(self.properties)
+        duplicate_key: Sequence[str] | None = self.duplicate_key
+        if duplicate_key is None and not self.key:
+            is_without = properties.get(WITHOUT_KEYS, "").lower() == "true"
+            duplicate_key = () if is_without else leading_columns(columns)
         if self.cluster_columns:
             properties[CLUSTER_BY] = ",".join(self.cluster_columns)
         return TableSchema.create(
             columns,
             self.key,
+            duplicate_key=duplicate_key,
             properties=properties,
             distribution=self.distribution,
             comment=self.comment,
@@ -68,7 +81,7 @@ class TableOptions:
 
 @dataclass(frozen=True)
 class CreateTableAs:
-    """CREATE TABLE t [(names)] UNIQUE KEY (..) .. AS query."""
+    """CREATE TABLE t [(names)] [UNIQUE KEY (..)] .. AS query."""
 
     table: TableName
     names: tuple[str, ...] | None
@@ -104,8 +117,6 @@ def parse_create_table(stream: TokenStream) -> Any:
         options.key = primary_key
         declared = keyed(declared, primary_key)
     stream.need_end()
-    if not options.key:
-        stream.fail("UNIQUE KEY (columns): every table here has one")
     schema = options.schema([with_nullability(*each, not_null=False) for each in declared])
     bare = frozenset(column.name for column, nullable in declared if nullable is None)
     return CreateTable(table, schema, if_not_exists, bare)
@@ -126,11 +137,8 @@ def _parse_columns(stream: TokenStream, primary_key: list[str]) -> list[tuple[Co
 def _parse_as(stream: TokenStream, table: TableName, if_not_exists: bool) -> CreateTableAs:
     names = tuple(stream.names("a column name")) if stream.word() == "(" else None
     options = _parse_options(stream)
-    if not options.key:
-        stream.refuse(
-            "CREATE TABLE ... AS needs UNIQUE KEY (columns) before AS: this store keeps one row per key"
-        )
-    stream.need("AS")
+    if not stream.take("AS") and stream.word() not in QUERY_STARTS:
+        stream.fail("AS and a query")
     return CreateTableAs(table, names, options, parse_query(stream), if_not_exists)
 
 
@@ -156,15 +164,27 @@ def parse_declaration(
     Args:
         primary_key: receives the name of a column with PRIMARY KEY, where a key may be declared.
     """
+    column, nullable, _ = parse_column(stream, may_be_key=False, primary_key=primary_key)
+    return column, nullable
+
+
+def parse_column(
+    stream: TokenStream, *, may_be_key: bool = True, primary_key: list[str] | None = None
+) -> tuple[Column, bool | None, bool]:
+    """Reads a column as `parse_declaration` does, and whether KEY makes it a key column."""
+    if stream.word() == "INDEX" and stream.kind(1) is not None and stream.word(2) in ("(", "USING"):
+        stream.refuse("INDEX is not supported; the key is always indexed, leave the index out")
     name = stream.name("a column name")
     column_type = _parse_column_type(stream)
     nullable: bool | None = None
     default: Default | None = None
     comment = ""
     auto_increment: int | None = None
-    on_update = False
+    on_update = is_key = False
     while True:
-        if stream.take("NOT", "NULL"):
+        if may_be_key and stream.take("KEY"):
+            is_key = True
+        elif stream.take("NOT", "NULL"):
             nullable = False
         elif stream.take("NULL"):
             nullable = True
@@ -189,7 +209,7 @@ def parse_declaration(
         on_update_current_timestamp=on_update,
         auto_increment=auto_increment,
     )
-    return column, nullable
+    return column, nullable, is_key
 
 
 def _parse_start(stream: TokenStream) -> int:
@@ -218,7 +238,8 @@ def _refuse_column_clause(stream: TokenStream) -> None:
     word = stream.word()
     if word in _AGGREGATES:
         stream.refuse(
-            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced"
+            f"{word} is for AGGREGATE KEY tables; columns of a UNIQUE KEY table are always replaced, and a "
+            "DUPLICATE KEY table keeps every row"
         )
     if word in ("AS", "GENERATED"):
         stream.refuse("generated columns are not supported")
@@ -278,13 +299,15 @@ def _parse_default(stream: TokenStream) -> Default:
 
 def _parse_options(stream: TokenStream) -> TableOptions:
     options = TableOptions()
-    while not stream.is_done and stream.word() != "AS":
+    while not stream.is_done and stream.word() not in ("AS", *QUERY_STARTS):
         if stream.take("ENGINE"):
             stream.take("=")
             if not stream.take_one_of("OLAP", *ENGINES):
                 stream.fail("OLAP, the only engine, or InnoDB, which means the same here")
         elif stream.take("UNIQUE", "KEY"):
             options.key = stream.names("a key column")
+        elif stream.take("DUPLICATE", "KEY"):
+            options.duplicate_key = stream.names("a key column")
         elif stream.take("COMMENT"):
             stream.take("=")
             options.comment = stream.string("a comment")
@@ -307,7 +330,10 @@ def _refuse_option(stream: TokenStream) -> NoReturn:
         stream.refuse(_MODELS[word])
     if word in ("ROLLUP", "BROKER"):
         stream.refuse(f"{word} is not supported; leave it out")
-    stream.fail("UNIQUE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the statement")
+    stream.fail(
+        "UNIQUE KEY, DUPLICATE KEY, COMMENT, PARTITION BY, DISTRIBUTED BY, PROPERTIES or the end of the "
+        "statement"
+    )
 
 
 def _parse_distribution(stream: TokenStream, options: TableOptions) -> None:
@@ -339,7 +365,7 @@ def _check_distribution(columns: list[Column], options: TableOptions) -> None:
             raise InvalidInputError(
                 f"Distribution column[{name}] does not exist", kind="unknown_column", column=name
             )
-        if name.lower() not in key:
+        if key and name.lower() not in key:
             raise InvalidInputError(
                 f"Distribution column[{name}] is not key column; the key is {', '.join(options.key)}",
                 kind="bad_key",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
@@ -121,9 +120,12 @@ class Session:
         if self.user is not None:
             privileges.check(self.store.accounts, self.user, kind.starts[0], statement, self.database)
         first_word = kind.starts[0].partition(" ")[0]
-        self._enter(statement, first_word)
-        with self._running.within(TimeLimit.of(first_word, self.variables)):
+        if isinstance(statement, st.Query):  # `stream` begins its transaction, and limits its time
             result = kind.run(statement, self) or Result()
+        else:
+            self._enter(statement, first_word)
+            with self._running.within(TimeLimit.of(first_word, self.variables)):
+                result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
         return result
@@ -188,6 +190,7 @@ class Session:
                 self._variable,
                 versions.find_view,
                 show_hidden,
+                show_hidden or self.variables.flag(names.SKIP_DELETE_SIGN),
                 versions.logged,
             )
 
@@ -200,8 +203,8 @@ class Session:
         if self.transaction is not None:
             return self.transaction.moment
         # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
-        found = {name for tree in trees for name in mentioned_tables(tree)}
-        names = {str(replace(name, database=name.database or self.database)) for name in found}
+        found = [name for tree in trees for name in mentioned_tables(tree)]
+        names = {(name.database or self.database, name.name) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
 
     @contextmanager
@@ -251,13 +254,24 @@ class Session:
 
     @internal
     def require(self, privilege: str, table: str) -> None:
-        """Checks a privilege on the database of a table, `db.table`.
+        """Checks a privilege on a table, `db.table`.
 
         Raises:
             AccessDeniedError: the user does not hold it.
         """
         if self.user is not None:
-            self.store.accounts.require(self.user, privilege, table.partition(".")[0])
+            database, _, name = table.partition(".")
+            self.store.accounts.require(self.user, privilege, database, name)
+
+    @internal
+    def require_within(self, privilege: str, database: str) -> None:
+        """Checks a privilege on a database or on any of its tables.
+
+        Raises:
+            AccessDeniedError: the user holds it on none.
+        """
+        if self.user is not None:
+            self.store.accounts.require(self.user, privilege, database, within=True)
 
     def current_database(self) -> str:
         """Returns the database of the last USE.
@@ -278,6 +292,19 @@ class Session:
         if account is None:
             return []
         return list(filter(account.sees, found))
+
+    @internal
+    def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
+        """Returns whether the user holds a privilege, or any, on a table of a database, as of now.
+
+        Without a table the privilege must be held on the database.
+        """
+        if self.user is None:
+            return lambda _database, _table: True
+        account = self.store.accounts.find(self.user)
+        if account is None:
+            return lambda _database, _table: False
+        return partial(account.may, privilege) if privilege else account.sees_table
 
     @internal
     def sees_user(self, name: str) -> bool:

@@ -6,13 +6,13 @@ import operator
 from collections.abc import Iterable
 
 from seqstore.store.ddl.views import View
+from seqstore.store.expressions.like_pattern import LikePattern
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
 from seqstore.store.schema.properties import CLUSTER_BY
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.parse.like_pattern import LikePattern
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.translate.relations import shown_name
@@ -26,8 +26,8 @@ def describe(schema: TableSchema, *, show_hidden: bool) -> Result:
     """Describes columns in the form of the Doris documents, hidden ones in that of T5."""
     rows: list[tuple[str | None, ...]] = []
     for column in schema.columns:
-        is_key = column.name in schema.key
-        extras = [] if is_key or not schema.key else ["REPLACE"]
+        is_key = column.name in schema.declared_key
+        extras = [] if is_key or not schema.key else ["NONE" if schema.is_duplicate else "REPLACE"]
         extra = ",".join([*extras, "AUTO_INCREMENT"] if column.auto_increment is not None else extras)
         rows.append(
             (column.name, column.type.sql, _yes(column.nullable), _true(is_key), _default(column), extra)
@@ -51,7 +51,7 @@ def describe_all(name: str, schema: TableSchema) -> Result:
                 "Extra", "Visible")  # fmt: skip
     lines = []
     for i, row in enumerate(rows.to_pylist()):
-        first = (name, "UNIQUE_KEYS") if i == 0 else ("", "")
+        first = (name, "DUP_KEYS" if schema.is_duplicate else "UNIQUE_KEYS") if i == 0 else ("", "")
         rest = (row["Null"], row["Key"], row["Default"], row["Extra"])
         is_visible = schema.find(row["Field"]) is not None
         lines.append((*first, row["Field"], row["Type"], row["Type"], *rest, _true(is_visible)))
@@ -77,7 +77,9 @@ def create_table_text(name: str, schema: TableSchema) -> str:
     """Formats the CREATE TABLE statement that makes a table with this schema."""
     lines = [f"  {_column(column)}" for column in schema.columns]
     parts = [f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + "\n) ENGINE=OLAP"]
-    parts.append(f"UNIQUE KEY({', '.join(map(quoted, schema.key))})")
+    if schema.declared_key:
+        clause = "DUPLICATE KEY" if schema.is_duplicate else "UNIQUE KEY"
+        parts.append(f"{clause}({', '.join(map(quoted, schema.declared_key))})")
     if schema.comment:
         parts.append(f"COMMENT {literal(schema.comment)}")
     if schema.partitioning is not None:
@@ -100,7 +102,7 @@ def mysql_table_text(name: str, schema: TableSchema) -> str:
     A type that MySQL does not have is shown as the one that holds its values there.
     """
     lines = [f"  {_mysql_column(column)}" for column in schema.columns]
-    key = [quoted(column) for column in schema.key if schema.find(column) is not None]
+    key = [quoted(column) for column in schema.unique_key]
     if key:
         lines.append(f"  PRIMARY KEY ({','.join(key)})")
     comment = f" COMMENT={_mysql_literal(schema.comment)}" if schema.comment else ""
@@ -194,6 +196,18 @@ def parse_like(stream: TokenStream) -> str | None:
 def parse_database(stream: TokenStream) -> str | None:
     """Parses `[FROM|IN database]`."""
     return stream.name("a database name") if stream.take_one_of("FROM", "IN") else None
+
+
+def parse_limit(stream: TokenStream) -> tuple[int | None, int]:
+    """Parses `[LIMIT rows [OFFSET first] | LIMIT first, rows]`; returns rows, None for all, and the first."""
+    if not stream.take("LIMIT"):
+        return None, 0
+    limit, offset = stream.integer("a number of rows"), 0
+    if stream.take(","):
+        offset, limit = limit, stream.integer("a number of rows")
+    elif stream.take("OFFSET"):
+        offset = stream.integer("a number of rows")
+    return limit, offset
 
 
 def matching(names: Iterable[str], like: str | None) -> list[str]:

@@ -16,6 +16,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.access.grants import ALL_DATABASES
+from seqstore.store.catalog.access.user_hosts import plain_user, quoted_user
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import NotFoundError
@@ -32,6 +34,7 @@ from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, parse_
 
 DATABASE: Final = SYSTEM_DATABASE
 _CATALOG: Final = "internal"
+_NOT_GRANTABLE: Final = "NO"  # GRANT is a privilege of its own
 _CHARSET: Final = "utf8mb4"
 _COLLATION: Final = "utf8mb4_0900_bin"
 _DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19, "LARGEINT": 39}
@@ -50,7 +53,10 @@ class SessionView(Protocol):
     user: str | None
 
     def visible_databases(self) -> list[str]:
-        """Returns the databases on which the user holds any privilege."""
+        """Returns the databases within which the user holds any privilege."""
+
+    def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
+        """Returns whether the user holds a privilege, or any, on a table of a database."""
 
     def sees_user(self, name: str) -> bool:
         """Returns whether the user may see the processes and grants of a user."""
@@ -117,8 +123,11 @@ def _table(name: str) -> _SystemTable:
 
 
 def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
+    sees = session.table_filter()
     for database in session.visible_databases():
         for name in session.store.tables(database):
+            if not sees(database, name):
+                continue
             try:
                 yield database, name, session.store.table(f"{database}.{name}")
             except NotFoundError:
@@ -126,9 +135,12 @@ def _tables_of(session: SessionView) -> Iterable[tuple[str, str, Table]]:
 
 
 def _views_of(session: SessionView) -> Iterable[tuple[str, View]]:
+    sees = session.table_filter()
     for database in session.visible_databases():
         with suppress(NotFoundError):  # dropped between the two look-ups
-            yield from ((database, view) for view in session.store.views.of(database))
+            for view in session.store.views.of(database):
+                if sees(database, view.name):
+                    yield database, view
 
 
 def _views(session: SessionView) -> Iterable[Row]:
@@ -196,7 +208,8 @@ def _column_rows(database: str, table: str, schema: TableSchema, *, keyed: bool)
         length = kind.byte_length_max if is_text else None
         default = column.default
         shown = None if default is None or default.kind == "null" else default.text or default.sql
-        key = "UNI" if keyed and column.name in schema.key else ""
+        kind_of_key = "DUP" if schema.is_duplicate else "UNI"
+        key = kind_of_key if keyed and column.name in schema.declared_key else ""
         precision, scale = _precision(kind)
         yield (_CATALOG, database, table, column.name, place, shown, "YES" if column.nullable else "NO",
                kind.name.lower(), length, length, precision, scale, 6 if kind.name == "DATETIME" else None,
@@ -216,7 +229,7 @@ def _precision(kind: ColumnType) -> tuple[int | None, int | None]:
 def _statistics(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
         schema = table.schema
-        for place, column in enumerate(schema.key, 1):
+        for place, column in enumerate(schema.unique_key, 1):
             nullable = "YES" if schema.column(column).nullable else ""
             yield (_CATALOG, database, name, 0, database, "PRIMARY", place, column, "A", None, None, None,
                    nullable, "BTREE", "", "", "YES", None)  # fmt: skip
@@ -224,14 +237,15 @@ def _statistics(session: SessionView) -> Iterable[Row]:
 
 def _key_columns(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
-        for place, column in enumerate(table.schema.key, 1):
+        for place, column in enumerate(table.schema.unique_key, 1):
             yield (_CATALOG, database, "PRIMARY", _CATALOG, database, name, column, place, None, None, None,
                    None)  # fmt: skip
 
 
 def _constraints(session: SessionView) -> Iterable[Row]:
     for database, name, table in _tables_of(session):
-        yield _CATALOG, database, "PRIMARY", database, name, "PRIMARY KEY", "YES"
+        if not table.schema.is_duplicate:
+            yield _CATALOG, database, "PRIMARY", database, name, "PRIMARY KEY", "YES"
         for constraint in table.schema.constraints:
             yield _CATALOG, database, constraint.name, database, name, "CHECK", "YES"
 
@@ -253,7 +267,7 @@ def _processes(session: SessionView) -> Iterable[Row]:
         command = "Query" if process.text else "Sleep"
         yield (
             process.number,
-            process.user,
+            plain_user(process.user),
             "",
             process.database,
             command,
@@ -265,22 +279,30 @@ def _processes(session: SessionView) -> Iterable[Row]:
 
 def _user_privileges(session: SessionView) -> Iterable[Row]:
     for grantee, scope, privilege in _grants(session):
-        if scope == "*":
-            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else "NO"
+        if scope == ALL_DATABASES:
+            yield grantee, _CATALOG, privilege, "YES" if privilege == "ADMIN" else _NOT_GRANTABLE
 
 
 def _schema_privileges(session: SessionView) -> Iterable[Row]:
     for grantee, scope, privilege in _grants(session):
-        if scope != "*":
-            yield grantee, _CATALOG, scope, privilege, "NO"
+        if scope != ALL_DATABASES and "." not in scope:
+            yield grantee, _CATALOG, scope, privilege, _NOT_GRANTABLE
+
+
+def _table_privileges(session: SessionView) -> Iterable[Row]:
+    for grantee, scope, privilege in _grants(session):
+        database, dot, table = scope.partition(".")
+        if dot:
+            yield grantee, _CATALOG, database, table, privilege, _NOT_GRANTABLE
 
 
 def _grants(session: SessionView) -> Iterable[tuple[str, str, str]]:
+    """Yields what users hold, by their own grants or by those of their roles."""
     accounts = session.store.accounts
     for name in filter(session.sees_user, accounts.names()):
         account = accounts.find(name)
-        for scope, held in account.grants.items() if account is not None else ():
-            yield from ((f"'{name}'@'%'", scope, privilege) for privilege in held)
+        for scope, held in sorted(account.effective.items()) if account is not None else ():
+            yield from ((quoted_user(name), scope, privilege) for privilege in held)
 
 
 def _partitions(session: SessionView) -> Iterable[Row]:
@@ -413,7 +435,8 @@ _TABLES: Final[dict[str, _SystemTable]] = {
         _schema_privileges,
     ),
     "table_privileges": _SystemTable(
-        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"
+        "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE, IS_GRANTABLE",
+        _table_privileges,
     ),
     "column_privileges": _SystemTable(
         "GRANTEE, TABLE_CATALOG, TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME, PRIVILEGE_TYPE, IS_GRANTABLE"

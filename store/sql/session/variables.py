@@ -19,6 +19,7 @@ from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.types.cast import check_zone
 
 SHOW_HIDDEN_COLUMNS: Final = "show_hidden_columns"
+SKIP_DELETE_SIGN: Final = "skip_delete_sign"
 REQUIRE_SEQUENCE: Final = "require_sequence_in_insert"
 PARTIAL_UPDATE: Final = "enable_unique_key_partial_update"
 NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
@@ -58,6 +59,7 @@ QUERY_TIMEOUT: Final = "query_timeout"
 
 _BOOLEANS: Final = {
     SHOW_HIDDEN_COLUMNS: "false",
+    SKIP_DELETE_SIGN: "false",
     REQUIRE_SEQUENCE: "true",
     INSERT_STRICT: "true",
     PARTIAL_UPDATE: "false",
@@ -116,10 +118,10 @@ _DEFAULTS: Final = {
     "wait_timeout": "28800",
 }
 # Variables that would change answers or limits in Doris, with the way to the same end.
-_DEBUGGING: Final = "set show_hidden_columns to see rows with their delete signs"
+_DEBUGGING: Final = "set skip_delete_sign, or show_hidden_columns, to see deleted rows"
 _REFUSED: Final = {
     **dict.fromkeys(
-        ("skip_delete_sign", "skip_delete_bitmap", "skip_delete_predicate", "skip_storage_engine_merge"),
+        ("skip_delete_bitmap", "skip_delete_predicate", "skip_storage_engine_merge"),
         _DEBUGGING,
     ),
     **dict.fromkeys(

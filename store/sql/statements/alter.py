@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from seqstore.store.check.write_modes import UpdateMode
@@ -15,7 +15,11 @@ from seqstore.store.errors import bad_property
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
-from seqstore.store.sql.parse.table_parser import parse_declaration, parse_table_name, with_nullability
+from seqstore.store.sql.parse.table_parser import (
+    parse_column,
+    parse_table_name,
+    with_nullability,
+)
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -32,17 +36,25 @@ class AlterTable:
 
 @dataclass(frozen=True)
 class _Addition:
-    """ADD COLUMN: each column with True for NULL, False for NOT NULL, and None for neither of them."""
+    """ADD COLUMN: each column with True for NULL, False for NOT NULL, and None for neither of them.
+
+    Attributes:
+        keys: names of those that KEY makes key columns.
+    """
 
     columns: tuple[tuple[Column, bool | None], ...]
+    keys: frozenset[str]
     after: str | None = None
+    is_first: bool = False
     properties: Mapping[str, str] | None = None
 
     def change(self, *, not_null: bool) -> Change:
         columns = [with_nullability(*each, not_null=not_null) for each in self.columns]
         if self.properties is not None:
-            return column_changes.add_columns(columns, self.properties)
-        return column_changes.add_column(columns[0], after=self.after)
+            return column_changes.add_columns(columns, self.properties, keys=self.keys)
+        return column_changes.add_column(
+            columns[0], after=self.after, is_first=self.is_first, is_key=bool(self.keys)
+        )
 
 
 def _parse(stream: TokenStream) -> AlterTable:
@@ -66,18 +78,24 @@ def _parse_add(stream: TokenStream) -> _Addition:
     stream.take_one_of("COLUMN", "COLUMNS")
     if stream.take("("):
         return _parse_add_list(stream)
-    column = parse_declaration(stream)
-    if stream.word() == "FIRST":
+    added = parse_column(stream)
+    if stream.word() == "FIRST" and not added[2]:
         stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
+    is_first = stream.take("FIRST")
     after = stream.name("a column name") if stream.take("AFTER") else None
-    return _Addition((column,), after)
+    return replace(_addition([added]), after=after, is_first=is_first)
 
 
 def _parse_add_list(stream: TokenStream) -> _Addition:
-    columns = stream.listed(parse_declaration)
+    columns = stream.listed(parse_column)
     stream.need(")")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
-    return _Addition(tuple(columns), properties=properties)
+    return replace(_addition(columns), properties=properties)
+
+
+def _addition(columns: Sequence[tuple[Column, bool | None, bool]]) -> _Addition:
+    keys = frozenset(column.name for column, _, is_key in columns if is_key)
+    return _Addition(tuple((column, nullable) for column, nullable, _ in columns), keys)
 
 
 def _parse_drop(stream: TokenStream) -> Change:
@@ -89,8 +107,10 @@ def _parse_drop(stream: TokenStream) -> Change:
 
 def _parse_modify(stream: TokenStream) -> Change:
     stream.take("COLUMN")
-    column, nullable = parse_declaration(stream)
-    return column_changes.restate_column(column, nullable=nullable)
+    column, nullable, is_key = parse_column(stream)
+    if stream.word() in ("FIRST", "AFTER"):
+        stream.refuse("the order of columns cannot be changed; it has no effect on storage")
+    return column_changes.restate_column(column, nullable=nullable, is_key=is_key)
 
 
 def _parse_rename(stream: TokenStream) -> Change:
@@ -200,6 +220,11 @@ class ReplaceTable:
     other: str
     swap: bool
 
+    @property
+    def other_tables(self) -> tuple[str, ...]:
+        """The tables whose privileges count too."""
+        return (self.other,)
+
 
 def _parse_replace(stream: TokenStream) -> ReplaceTable:
     table = parse_table_name(stream)
@@ -226,7 +251,7 @@ def _run(statement: AlterTable, session: Session) -> None:
     changes = [
         each.change(not_null=not_null) if isinstance(each, _Addition) else each for each in statement.changes
     ]
-    table_changes.alter(session.table(statement.table), changes)
+    session.store.schema_changes.alter(session.table(statement.table), changes)
 
 
 @dataclass(frozen=True)

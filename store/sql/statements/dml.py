@@ -146,9 +146,11 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:
-    if statement.merges:
-        return _insert_merge(statement, session)
     options = _insert_options(session)
+    if statement.merges and not session.table(statement.table).schema.is_duplicate:
+        return _insert_merge(statement, session)
+    if statement.is_ignore:  # of rows that have no key in common
+        options = replace(options, strict=False, max_filter_ratio=1.0)
     if statement.is_replace:
         options = replace(options, partial=False)
     if session.transaction is not None:
@@ -233,10 +235,11 @@ def _insert_merge(statement: st.Insert, session: Session) -> Result:
 
 def _change(statement: DmlStatement, session: Session) -> Result:
     operation = statement.operation
-    if session.variables.flag(names.SHOW_HIDDEN_COLUMNS):
+    debugging = [n for n in (names.SHOW_HIDDEN_COLUMNS, names.SKIP_DELETE_SIGN) if session.variables.flag(n)]
+    if debugging:
         raise InvalidInputError(
             f"{operation.capitalize()} is forbidden since current session is in debug mode. Please "
-            "check the following session variables: show_hidden_columns",
+            f"check the following session variables: {', '.join(debugging)}",
             kind="debug_mode",
         )
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import methodcaller
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.load_history import PastLoad, loads_of
@@ -20,7 +20,7 @@ from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.show_output import parse_database, parse_like
+from seqstore.store.sql.session.show_output import parse_database, parse_like, parse_limit
 from seqstore.store.sql.session.statement_kind import StatementKind
 
 S = TypeVar("S")
@@ -82,13 +82,7 @@ def _parse_show_load(stream: TokenStream) -> sql.ShowLoad:
     database = parse_database(stream)
     label_filter = _parse_label_filter(stream)
     order = stream.listed(_parse_order) if stream.take("ORDER", "BY") else []
-    limit, offset = None, 0
-    if stream.take("LIMIT"):
-        limit = stream.integer("a number of rows")
-        if stream.take(","):
-            offset, limit = limit, stream.integer("a number of rows")
-        elif stream.take("OFFSET"):
-            offset = stream.integer("a number of rows")
+    limit, offset = parse_limit(stream)
     return sql.ShowLoad(database, label_filter, limit, offset, tuple(order))
 
 
@@ -167,6 +161,7 @@ _STATUSES: Final = {"VISIBLE": "Success", "ABORTED": "Fail"}
 class ShowStreamLoad:
     """SHOW STREAM LOAD [FROM db] [WHERE LABEL = .. | LABEL LIKE .. [AND STATUS = ..]] [LIMIT n]."""
 
+    is_listed_by_table: ClassVar = True
     database: str | None
     filter: sql.LabelFilter
     limit: int | None
@@ -199,7 +194,12 @@ def _show_stream(statement: ShowStreamLoad, session: Session) -> Result:
     database = statement.database or session.current_database()
     with session.store.catalog.read() as tx:
         loads = loads_of(tx, catalog.require_database(tx, database), "STREAM LOAD")
-    lines = [_line(database, load) for load in loads]
+    may_load = session.table_filter("LOAD")
+    lines = [
+        _line(database, load)
+        for load in loads
+        if may_load(database, load.transaction.table.partition(".")[2])
+    ]
     wanted = statement.filter
     matches = wanted.label_matcher()
     chosen = [

@@ -28,6 +28,7 @@ _REASONS: Final[dict[str, str]] = {
     **dict.fromkeys(("EXPORT",), "select the rows and write them where you read them"),
     **dict.fromkeys(("SHOW DATA", "SHOW TABLETS", "SHOW REPLICA"),
                     "sizes and rows are in information_schema.tables; there are no tablets"),
+    **dict.fromkeys(("SET ROLE", "SET DEFAULT ROLE"), "all roles of a user are always active; use REVOKE"),
     "ALTER DATABASE": "a database keeps its name and has no quotas",
     "ALTER TABLE * RENAME PARTITION": "a partition keeps its name",
     "CREATE OR REPLACE TABLE": "use DROP TABLE and CREATE TABLE, or INSERT OVERWRITE for rows alone",

@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow.compute as pc
 
+from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.statement_values import ShowWarnings, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
@@ -48,10 +49,11 @@ def _columns(statement: ShowColumns, session: Session) -> Result:
     assert rows is not None
     wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
     found = [row for row in rows.to_pylist() if row["Field"] in wanted]
+    key = "DUP" if schema.is_duplicate else "UNI"
     # SHOW COLUMNS has MySQL's values where DESC has Doris's.
     for row in found:
         row["Null"] = row["Null"].upper()
-        row["Key"] = "UNI" if row["Key"] == "true" else ""
+        row["Key"] = key if row["Key"] == "true" else ""
     if not statement.is_full:
         return text_rows(list(rows.schema.names), [tuple(row.values()) for row in found])
     comments = {column.name: column.comment for column in schema.columns}
@@ -79,7 +81,7 @@ def _index(statement: ShowIndex, session: Session) -> Result:
     rows = [
         (name, "0", "PRIMARY", str(place), column, "A", "", "", "", "YES" if schema.column(column).nullable
          else "", "BTREE", "", "")
-        for place, column in enumerate(schema.key, 1)
+        for place, column in enumerate(schema.unique_key, 1)
     ]  # fmt: skip
     return text_rows(headings, rows)
 
@@ -127,7 +129,7 @@ def _processes(statement: ShowProcesses, session: Session) -> Result:
                 "State", "QueryId", "Info")  # fmt: skip
     own = session.server.connection_id
     rows = [
-        ("Yes" if p.number == own else "No", str(p.number), p.user, "", "", "internal",
+        ("Yes" if p.number == own else "No", str(p.number), plain_user(p.user), "", "", "internal",
          p.database, "Query" if p.text else "Sleep", str(p.seconds), "OK", "",
          p.shown_text if statement.is_full else p.shown_text[:100])
         for p in session.server.processes.all()
@@ -164,8 +166,6 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
     "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
-    "ALTER TABLE COLUMN": (
-        ("JobId", "TableName", "CreateTime", "FinishTime", "State", "Msg", "Progress"), ()),
 }  # fmt: skip
 _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
                 "STORAGE ENGINES": "ENGINES"}  # fmt: skip

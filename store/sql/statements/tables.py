@@ -130,6 +130,8 @@ def _show_tables(statement: st.ShowTables, session: Session) -> Result:
     if not is_system:
         kinds = dict.fromkeys(session.store.tables(database), "BASE TABLE")
         kinds |= {view.name: "VIEW" for view in session.store.views.of(database)}
+        sees = session.table_filter()
+        kinds = {name: kind for name, kind in kinds.items() if sees(database, name)}
     found = matching(sorted(kinds), statement.like)
     heading = f"Tables_in_{database}"
     if statement.is_full:
@@ -195,7 +197,7 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
             f"expected {len(found)} column names, as many as the query has, found {len(names)}",
             kind="column_count",
         )
-    key = {column.lower() for column in statement.options.key}
+    key = {column.lower() for column in statement.options.key or statement.options.duplicate_key or names[:1]}
     columns = [
         _column_of(given, column, given.lower() in key) for given, column in zip(names, found, strict=True)
     ]

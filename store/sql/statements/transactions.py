@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import ClassVar, Final
 
 from seqstore.store.catalog.app_ids import DUPLICATE
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
@@ -53,6 +53,7 @@ class Rollback:
 class ShowTransaction:
     """SHOW TRANSACTION [FROM db] WHERE id = n | label = 'l'."""
 
+    is_listed_by_table: ClassVar = True
     database: str | None
     txn_id: int | None
     label: str | None
@@ -77,7 +78,8 @@ def _parse_begin(stream: TokenStream) -> Begin:
 def _begin(statement: Begin, session: Session) -> Result:
     is_new = session.transaction is None or session.transactions.is_implicit
     if is_new and statement.label is not None and session.database is not None:
-        session.require("LOAD", session.database)  # else the first write requires it, for its own database
+        # Without a database the first write requires it, for its own table.
+        session.require_within("LOAD", session.database)
     database = session.database if statement.label is not None else None
     begun = session.transactions.begin(
         label=statement.label, database=database, is_read_only=statement.is_read_only
@@ -144,7 +146,7 @@ def _parse_show(stream: TokenStream) -> ShowTransaction:
 def _show(statement: ShowTransaction, session: Session) -> Result:
     database = statement.database or session.current_database()
     record = session.store.find_transaction(database, label=statement.label, txn_id=statement.txn_id)
-    if record is None:
+    if record is None or not session.table_filter("LOAD")(database, record.table.partition(".")[2]):
         named = statement.txn_id if statement.label is None else statement.label
         raise NotFoundError(f"transaction [{named}] not found", kind="txn_not_found")
     return text_rows(_HEADINGS, [_described(record)])

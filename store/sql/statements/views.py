@@ -43,6 +43,11 @@ class CreateView:
     if_not_exists: bool = False
     is_replace: bool = False
 
+    @property
+    def more_privileges(self) -> tuple[str, ...]:
+        """The privileges beside CREATE that the statement needs."""
+        return ("ALTER",) if self.is_replace else ()
+
 
 @dataclass(frozen=True)
 class AlterView:
@@ -201,7 +206,9 @@ def _show_create(statement: ShowCreateView, session: Session) -> Result:
 def _show(statement: ShowViews, session: Session) -> Result:
     database = statement.database or session.current_database()
     is_system = database.lower() == DATABASE
-    names = [] if is_system else [view.name for view in session.store.views.of(database)]
+    sees = session.table_filter()
+    found = [] if is_system else session.store.views.of(database)
+    names = [view.name for view in found if sees(database, view.name)]
     return text_rows([f"Tables_in_{database}"], [(name,) for name in matching(names, statement.like)])
 
 

@@ -10,6 +10,7 @@ import difflib
 import re
 from typing import Final
 
+from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
@@ -141,7 +142,7 @@ def _session(name: str, _arguments: list[exp.Expr], context: EvaluationContext) 
         return exp.Literal.number(context.connection_id if name == "connection_id" else 0)
     if name == "current_catalog":
         return exp.Literal.string("internal")
-    return exp.Literal.string(SERVER_VERSION if name == "version" else f"{context.user}@%")
+    return exp.Literal.string(SERVER_VERSION if name == "version" else "@".join(user_and_host(context.user)))
 
 
 def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:

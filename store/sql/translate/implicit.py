@@ -5,7 +5,7 @@
 2. Comparisons: text and number are compared as numbers, text and date as times, number and date as the digits
    of the date; a text that cannot be read is NULL, not an error.
 3. Branches (IF, CASE, COALESCE ..) are text if one of them is text.
-4. Arguments of functions: `_PARAMETERS` names the functions that take numbers, and those that take text.
+4. Arguments of functions: `PARAMETERS` names the functions that take numbers, and those that take text.
 
 The noted types decide (sql.translate.value_types). A value without one goes through a macro with a body for
 each type, and DuckDB chooses the body when it binds the query (sql.translate.macros).
@@ -81,7 +81,7 @@ _PARAMETERS_TEXT: Final = {
     "ti": "left mid repeat right strleft strright substr substring",
     "tit": "lpad rpad",
 }
-_PARAMETERS: Final = {
+PARAMETERS: Final = {
     name.rstrip("-"): letters + "-" if name.endswith("-") else letters
     for letters, names in _PARAMETERS_TEXT.items()
     for name in names.split()
@@ -100,7 +100,7 @@ def convert_arguments(node: exp.Expr) -> None:
     """Converts the arguments of a function to the types that it takes."""
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Boolean):
         node.set("this", as_condition(node.this))
-    letters = _PARAMETERS.get(function_name(node))
+    letters = PARAMETERS.get(function_name(node))
     is_tested_value = isinstance(node, exp.If) and isinstance(node.parent, exp.Case) and node.parent.this
     if letters is None or is_tested_value:
         return

@@ -24,6 +24,7 @@ from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
     HIDDEN_COLUMNS,
+    ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
     hidden_name,
@@ -38,6 +39,7 @@ _HIDDEN_TYPES: Final = {
     DELETE_SIGN: parse_type("TINYINT"),
     VERSION_COL: parse_type("BIGINT"),
     GROUPS_COL: parse_type("BIGINT"),
+    ROW_ID_COL: parse_type("BIGINT"),
 }
 _KEYS_MAX: Final = 10_000
 VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
@@ -141,7 +143,7 @@ class Relation:
         if math.prod(map(len, choices)) > _KEYS_MAX:
             return None
         columns = zip(*itertools.product(*choices), strict=True)
-        fields = [self.schema.arrow.field(name) for name in self.schema.key]
+        fields = [*self.schema.arrow_of(self.schema.key)]
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, fields, strict=True)]
         return pa.table(arrays, schema=pa.schema(fields))
 
@@ -167,6 +169,8 @@ class Relation:
             kind = self.schema.sequence_type
             return (hidden, kind) if kind is not None else None
         if hidden == GROUPS_COL and not self.schema.groups:
+            return None
+        if hidden == ROW_ID_COL and not self.schema.is_duplicate:
             return None
         return hidden, _HIDDEN_TYPES[hidden]
 

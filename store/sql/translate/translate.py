@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from typing import Final
 
+from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.schema.column import hidden_name
@@ -21,7 +22,7 @@ from seqstore.store.sql.translate.date_functions import add_interval, constant_t
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
 from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
-from seqstore.store.sql.translate.value_types import TEXTS, note, note_types, type_of
+from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
@@ -59,7 +60,7 @@ def translate(
         if isinstance(node, (exp.SessionParameter, exp.Parameter)):
             return _variable(node, variables)
         if isinstance(node, exp.CurrentUser):
-            return exp.Literal.string(f"{context.user}@%")
+            return exp.Literal.string("@".join(user_and_host(context.user)))
         if isinstance(node, exp.Anonymous):
             return translate_call(node, context)
         kind = _LOCAL_TIMES.get(type(node))
@@ -72,11 +73,13 @@ def translate(
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
-        implicit.convert_arguments(node)
+        if isinstance(node, (exp.Anonymous, exp.Is)) or node.key in implicit.PARAMETERS:
+            implicit.convert_arguments(node)
         new = rewrite(node)
-        note(new, type_of(node))
-        if new is not node and node is not tree:
-            node.replace(new)
+        if new is not node:
+            note_as(new, node)
+            if node is not tree:
+                node.replace(new)
     _move_having(tree)  # aggregates have their names of DuckDB by now
     settle(tree)
     check_depth(tree)

@@ -126,6 +126,8 @@ class TypeSearch(ABC, Generic[T]):
             return [(name, self.common([kind, other])) for (name, kind), (_, other) in pairs]
         if not isinstance(query, exp.Select):
             return None
+        if not any(map(_is_star, query.expressions)):
+            return [(item.alias_or_name.lower(), self.of(item)) for item in query.expressions]
         found: list[tuple[str, T | None]] = []
         for item in query.expressions:
             columns = self._of_star(query, item) if _is_star(item) else None

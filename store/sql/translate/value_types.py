@@ -90,6 +90,11 @@ def type_of(node: exp.Expr | None) -> str | None:
     return node.meta.get(_NOTE) if node is not None else None
 
 
+def note_as(node: exp.Expr, other: exp.Expr) -> None:
+    """Notes the type of another node at a node that replaces it."""
+    note(node, type_of(other))
+
+
 def note(node: exp.Expr, kind: str | None) -> exp.Expr:
     """Notes the type of a node unless it is not known, and returns the node."""
     if kind is not None:
@@ -125,8 +130,8 @@ def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> list[str | None
     """
     types = _ValueTypes(relations)
     for node in reversed(list(tree.walk(bfs=True))):  # leaves first: the search is never deep
-        if not isinstance(node, (exp.Identifier, exp.DataType)):
-            note(node, types.of(node))
+        if _may_be_known(node):
+            note(node, types.find(node))
     return types.columns(tree)
 
 
@@ -192,12 +197,15 @@ def has_known_result(name: str) -> bool:
 
 
 class _ValueTypes(TypeSearch[str]):
-    """Finds the types of values."""
+    """Finds the types of values; notes of types that were found before count."""
+
+    def of(self, node: exp.Expr | None) -> str | None:
+        noted = type_of(node)
+        if noted is not None or node is None or not _may_be_known(node):
+            return noted
+        return super().of(node)
 
     def find(self, node: exp.Expr) -> str | None:
-        noted = type_of(node)
-        if noted is not None:
-            return noted
         if isinstance(node, exp.Column):
             return self.column(node) if not isinstance(node.this, exp.Star) else None
         name = function_name(node)
@@ -214,6 +222,11 @@ class _ValueTypes(TypeSearch[str]):
 
     def arguments(self, node: exp.Expr) -> list[str | None]:
         return [self.of(argument) for argument in arguments_of(_distinct_of(node))]
+
+
+def _may_be_known(node: exp.Expr) -> bool:
+    """Returns whether there is a way to find the type of a node; most nodes of a tree are no values."""
+    return isinstance(node, (exp.Column, exp.Anonymous)) or node.key in _RULES or node.key in _RESULTS
 
 
 def _distinct_of(node: exp.Expr) -> exp.Expr:

@@ -18,6 +18,7 @@ from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
+    ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
@@ -99,7 +100,7 @@ def run_insert(
     if is_touched:
         _check_touched(statement, table)
     partial = options.partial and statement.columns is not None and not statement.is_overwrite
-    partial = partial and not table.schema.is_merge_on_read  # P16
+    partial = partial and not (table.schema.is_merge_on_read or table.schema.is_duplicate)  # P16
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
@@ -245,7 +246,7 @@ def _target(name: str, table: Table | TransactionTable, schema: TableSchema) -> 
                 f"There is no sequence column in the table {table.name.partition('.')[2]}", kind="no_sequence"
             )
         return _Target(hidden, schema.sequence_type, None)
-    if hidden in (VERSION_COL, GROUPS_COL):
+    if hidden in (VERSION_COL, GROUPS_COL, ROW_ID_COL):
         raise InvalidInputError(f"column {name!r} is written by the store; leave it out", kind="bad_column")
     column = schema.find(name)
     if column is None:

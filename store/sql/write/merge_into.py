@@ -187,7 +187,7 @@ def _is_starred(then: exp.Expr) -> bool:
 
 def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.Expr]]:
     """Returns columns and values of an INSERT clause (I3)."""
-    items = list(then.expression.expressions)
+    items = list(then.expression.expressions) if then.expression is not None else []
     listed = [column.name for column in then.this.expressions]
     names = list(schema.names) if listed == [EVERY_COLUMN] else listed
     for name in names:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.conflict.read_set import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -29,6 +30,8 @@ def run_change(statement: DmlStatement, opened: TransactionTable, open_query: Op
         InvalidInputError: a column, clause or value that does not fit the table.
     """
     tree, schema = statement.tree.copy(), opened.schema
+    if schema.is_duplicate and not isinstance(tree, exp.Delete):
+        raise duplicate_error(opened.name, "Only unique table could be updated.")
     reason = fallback_reason(tree, schema)
     if reason:
         opened.isolation.reads.fall_back(reason)

@@ -43,3 +43,12 @@ def test_a_load_is_cancelled_with_the_privilege_of_its_database(connect: Any) ->
         ask(root, text)
     with pytest.raises(pymysql.MySQLError, match="needs the LOAD privilege on database 'db'"):
         ask(connect(user="ann", database="hers"), "CANCEL LOAD FROM db WHERE LABEL = 'x'")
+
+
+@pytest.mark.parametrize("text", ["SHOW ALTER TABLE COLUMN FROM db", "CANCEL ALTER TABLE COLUMN FROM db.t"])
+def test_changes_of_columns_need_the_privilege_to_alter(connect: Any, text: str) -> None:
+    root = connect()
+    for statement in ("CREATE USER ann", "GRANT SELECT_PRIV, LOAD_PRIV ON db.* TO ann"):
+        ask(root, statement)
+    with pytest.raises(pymysql.MySQLError, match="needs the ALTER privilege on database 'db'"):
+        ask(connect(user="ann", database="db"), text)

@@ -48,8 +48,8 @@ def client(store: Store) -> Iterator[Client]:
 
 
 def run_python(script: str, *arguments: object, folder: Path | None = None) -> str:
-    """Runs a script in a process of its own, with the packages of a folder first."""
-    environment = {**os.environ, "PYTHONPATH": str(folder)} if folder else None
+    """Runs a script in a process of its own, with the packages of a folder first, and with pandas."""
+    environment = {**os.environ, "PYTHONPATH": str(folder or "")}
     done = subprocess.run(
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,

@@ -12,6 +12,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -19,13 +20,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store
+from seqstore.loaders.broker import pools
 from seqstore.loaders.broker.job import FINISHED, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.toml_spec import read_spec
-from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
 
 ROOT = Path(__file__).parents[3]
@@ -73,6 +75,25 @@ def test_files_of_a_pattern_become_one_version(store: Store, files: Path) -> Non
     assert (job.state, job.files, job.loaded, job.filtered, job.error) == (FINISHED, 2, 4, 0, "")
     assert rows(store) == {1: "new", 2: "b", 3: "c"}
     assert store.table("db.one").version == 2
+
+
+def test_small_files_are_read_by_the_process_of_the_job(store: Store, files: Path) -> None:
+    """The start of other processes took longer than the load of three small files."""
+    for number in range(3):
+        csv(files / f"{number}.csv", f"{number},a,1")
+    job = LoadSpec("db", "job", (description(f"{files}/*.csv"),))
+    with mock.patch.object(pools, "ProcessPoolExecutor", side_effect=AssertionError("a process began")):
+        assert run(store, job, files).error == ""
+    assert rows(store) == {0: "a", 1: "a", 2: "a"}
+
+
+def test_large_files_are_read_by_a_process_for_each_core(store: Store, files: Path) -> None:
+    for number in range(3):
+        csv(files / f"{number}.csv", f"{number},a,1")
+    job = LoadSpec("db", "job", (description(f"{files}/*.csv"),))
+    began = mock.patch.object(pools, "ProcessPoolExecutor", side_effect=OSError("a process began"))
+    with mock.patch.object(pools, "_OWN_BYTES_MAX", 10), mock.patch("os.cpu_count", return_value=2), began:
+        assert "a process began" in run(store, job, files).error
 
 
 def test_tables_of_one_job_are_loaded_together_or_not_at_all(store: Store, files: Path) -> None:
@@ -284,7 +305,7 @@ BrokerLoad(store, spec, [{str(files)!r}], on_progress=wait_when_committed).run()
         if line.strip() == "COMMITTED":
             break
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait(120)
     process.stdout.close()
     assert process.stdin is not None
     process.stdin.close()
@@ -324,7 +345,7 @@ def test_waiting_jobs_start_by_priority(store: Store, files: Path) -> None:
         )
         thread = threading.Thread(target=load.run, args=(lambda _, event=submitted: event.set(),))
         thread.start()
-        assert submitted.wait(30)
+        assert submitted.wait(120)
         started.append(thread)
     jobs.change(blocker[0], lambda job: replace(job, state=FINISHED))
     for thread in started:

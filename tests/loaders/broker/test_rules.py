@@ -24,8 +24,8 @@ from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.show import SHOW_COLUMNS, job_line
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime.process_identity import this_process
@@ -320,7 +320,7 @@ class Endless(FileTask):
     """A task that reads until it is told to end; who is not told leaves a file."""
 
     def run(self, on_read: Any = None) -> Any:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 200  # where it is not told
         while time.monotonic() < deadline:
             on_read(1)
             time.sleep(0.01)

@@ -19,7 +19,7 @@ from seqstore.loaders.broker.job import FINISHED, LoadJob
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.statements import spec_of
-from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql.parse.load_jobs import LoadLabel
 from seqstore.store.sql.session.statement_kind import parse
 from tests.support.object_store import WEED, object_store

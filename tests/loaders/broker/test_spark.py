@@ -17,7 +17,7 @@ from seqstore.loaders.broker.job import FINISHED, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
-from seqstore.loaders.jobs.record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
 
 if TYPE_CHECKING:

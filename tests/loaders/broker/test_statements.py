@@ -34,7 +34,7 @@ def ask(session: Session, statement: str) -> list[dict[str, Any]]:
 
 def wait_for(session: Session, label: str) -> dict[str, Any]:
     """The job's line once it has ended: jobs tell nobody, SHOW LOAD is how one learns."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while True:
         (line,) = ask(session, f"SHOW LOAD WHERE LABEL = '{label}'")
         if line["State"] in ENDED:

@@ -13,9 +13,9 @@ from seqstore import Store
 from seqstore.loaders.broker.job import ATTEMPTS_MAX, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.jobs.periodic import PeriodicThread
-from seqstore.loaders.jobs.record import CANCELLED
 from seqstore.loaders.routine.job import NEED_SCHEDULE
 from seqstore.loaders.routine.jobs import RoutineJobs
+from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.catalog.jobs import Jobs
 from seqstore.store.runtime.process_identity import this_process
 

@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import Producer
 
 from bench.kafka_broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
+from tests.support.children import MODULES
 from tests.support.http_server import basic
 from tests.support.kafka import ROOT, Server, Topic, wait_until
 
@@ -385,7 +386,7 @@ def test_a_job_from_a_file_is_run_by_the_server(server: Server, broker: KafkaBro
         document = {"click_id": click, "page": page, "at_text": f"2026-01-01 {at}:00"}
         topic.put([json.dumps(document)], number % 2)
     command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(server.data), "routine-load"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": MODULES}
     subprocess.run([*command, "create", str(file)], check=True, timeout=120, env=environment)
     job = "shop.clicks_from_kafka"
     server.wait_for(job, p0=2, p1=2)

@@ -13,8 +13,8 @@ import pytest
 from seqstore import Store, TableSchema
 from seqstore.loaders.spark import missing_requirement
 from seqstore.loaders.spark.requirements import java_version
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).resolve().parents[3]
 _WRITE_AND_READ = """
 import sys
 from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ def test_workers_of_this_host_run_the_python_of_the_driver(tmp_path: Path) -> No
     done = subprocess.run(
         [sys.executable, "-c", _WRITE_AND_READ, str(tmp_path / "data")],
         cwd=tmp_path,
-        env=environment | {"PATH": path, "PYTHONPATH": str(ROOT)},
+        env=environment | {"PATH": path, "PYTHONPATH": MODULES},
         capture_output=True,
         text=True,
         check=False,

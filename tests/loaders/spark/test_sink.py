@@ -29,6 +29,7 @@ from seqstore import (
 )
 from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
+from tests.support.children import MODULES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -286,7 +287,7 @@ def test_a_driver_killed_right_after_a_load_repeats_nothing(
     killed = subprocess.run(
         [sys.executable, "-c", _KILLED_DRIVER, *arguments],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": MODULES},
         capture_output=True,
         check=False,
         timeout=200,

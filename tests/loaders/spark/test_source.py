@@ -106,6 +106,26 @@ def test_a_frame_is_the_snapshot_in_several_partitions(
     assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(["k", "s", "v"]).read_all())
 
 
+def test_a_duplicate_table_keeps_the_rows_of_every_write_and_is_read(
+    session: SparkSession, store: Store
+) -> None:
+    """T10: executors hand rows to the driver's process, which generates their keys."""
+    made = store.create_table(
+        "db.d", TableSchema.from_arrow(pa.schema([("k", pa.int64()), ("v", pa.string())]), [])
+    )
+    frame = session.range(0, 6_000, 1, 3).selectExpr("id % 2 AS k", "'x' AS v")
+    for _ in range(2):
+        write(frame, store, "db.d")
+    made.delete_where(pc.field("k") == 1)
+    write(frame.limit(10), store, "db.d")
+    found = reading(session, store, "db.d", rows_per_partition="1000").load()
+    counts = {row["k"]: row["n"] for row in found.groupBy("k").agg({"*": "count"}).toDF("k", "n").collect()}
+    assert (counts, found.columns) == ({0: 6_005, 1: 5}, ["k", "v"])
+    assert made.count() == 6_010
+    with pytest.raises(Exception, match="only supported in unique tables"):
+        write(frame, store, "db.d", merge_type="DELETE")
+
+
 def test_an_older_version_is_read_while_the_table_goes_on(
     session: SparkSession, store: Store, table: Table
 ) -> None:

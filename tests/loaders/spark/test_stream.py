@@ -28,6 +28,7 @@ from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark.options import SourceOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.sql import Session
+from tests.support.spark_cluster import run_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,13 +71,12 @@ class Feed:
             .options(**self._options)
             .load()
         )
-        query = (
+        writer = (
             stream.writeStream.foreachBatch(self._take)
             .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
-        query.awaitTermination()
+        run_stream(writer.start, lambda query: query.awaitTermination())
         return self.batches
 
     def _take(self, df: DataFrame, epoch: int) -> None:
@@ -166,12 +166,12 @@ def test_a_schema_change_ends_the_stream_and_a_new_start_goes_on(
     def take(df: DataFrame, epoch: int) -> None:
         seen.extend((row["_change_type"], row["k"], row["_commit_version"]) for row in df.collect())
 
-    query = (
+    writer = (
         stream.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(processingTime="200 milliseconds")
-        .start()
     )
+    query = run_stream(writer.start, lambda query: query.processAllAvailable())
     try:
         table.upsert(rows(k2="b"))
         query.processAllAvailable()
@@ -195,11 +195,9 @@ def test_a_table_made_again_ends_the_stream_and_is_no_continuation_of_it(
         .options(path=str(store.path), table="db.t", changes="true")
         .load()
     )
-    query = (
-        stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-    )
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = run_stream(writer.start, lambda query: query.processAllAvailable())
     try:
-        query.processAllAvailable()
         store.drop_table("db.t")
         store.create_table("db.t", schema()).upsert(rows(k1="b"))
         with pytest.raises(Exception, match=r"db\.t was dropped"):
@@ -214,9 +212,9 @@ def test_a_stream_without_kinds_is_refused(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
     stream = session.readStream.format("seqstore").options(path=str(store.path), table="db.t").load()
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
     with pytest.raises(Exception, match="set the option changes to true"):
-        query.processAllAvailable()
+        run_stream(writer.start, lambda query: query.processAllAvailable())
 
 
 def test_batches_of_a_written_stream_are_versions_exactly_once(

@@ -84,7 +84,7 @@ def test_all_grants_everything_but_admin(store: Store) -> None:
     store.accounts.create("ann")
     store.accounts.grant("ann", ["ALL"])
     account = store.accounts.log_in("ann", "")
-    assert account.grants == {"*": ("ALTER", "LOAD", "SELECT")}
+    assert account.grants == {"*": ("ALTER", "CREATE", "DROP", "LOAD", "SELECT")}
 
 
 def test_what_cannot_be_done_says_why(store: Store) -> None:
@@ -118,3 +118,113 @@ def test_users_are_there_after_reopening_and_gone_after_a_drop(store: Store, tmp
         assert again.accounts.log_in("root", "two").may("ADMIN")
         again.accounts.drop("ann")
     assert store.accounts.find("ann") is None
+
+
+def test_a_grant_on_a_table_holds_on_that_table_only(store: Store) -> None:
+    accounts = store.accounts
+    accounts.create("ann")
+    accounts.grant("ann", ["LOAD"], "db.t")
+    account = accounts.find("ann")
+    assert account is not None
+    assert account.may("LOAD", "db", "t")
+    assert not any(
+        account.may("LOAD", *where) for where in [("db", "u"), ("db",), ("other", "t"), ("d", "b.t")]
+    )
+    assert account.may_within("LOAD", "db")
+    assert not account.may_within("LOAD", "d")
+    assert (account.sees("db"), account.sees_table("db", "t"), account.sees_table("db", "u")) == (
+        True,
+        True,
+        False,
+    )
+    accounts.revoke("ann", ["LOAD"], "db.t")
+    with pytest.raises(AccessDeniedError, match="on database 'db' or on its table 't'"):
+        accounts.require("ann", "LOAD", "db", "t")
+
+
+def test_alter_of_an_earlier_version_includes_create_and_drop(store: Store) -> None:
+    """Its records have no roles; ALTER allowed all three."""
+    with store.catalog.write() as tx:
+        tx.put("users", b"old", {"salt": b"", "slow_hash": b"", "mysql_hash": b"",
+                                 "grants": {"db": ["ALTER"], "x": ["SELECT"]}})  # fmt: skip
+    account = store.accounts.find("old")
+    assert account is not None
+    assert account.grants == {"db": ("ALTER", "CREATE", "DROP"), "x": ("SELECT",)}
+    store.accounts.revoke("old", ["DROP"], "db")
+    account = store.accounts.find("old")
+    assert account is not None
+    assert account.grants["db"] == ("ALTER", "CREATE")
+
+
+def test_a_role_gives_its_privileges_until_it_is_taken_or_dropped(store: Store) -> None:
+    accounts, roles = store.accounts, store.accounts.roles
+    accounts.create("ann")
+    for name in ("reader", "writer"):
+        roles.create(name)
+    roles.grant("reader", ["SELECT"], "db")
+    roles.grant("writer", ["LOAD"], "db.t")
+    accounts.grant_roles("ann", ["reader", "writer"])
+    accounts.require("ann", "SELECT", "db", "u")
+    accounts.require("ann", "LOAD", "db", "t")
+    accounts.set_password("ann", "one")  # keeps them
+    accounts.revoke_roles("ann", ["reader"])
+    roles.drop("writer")
+    account = accounts.find("ann")
+    assert account is not None
+    assert (account.roles, account.effective) == ((), {})
+    roles.create("writer")  # another one, which the user never had
+    assert not account.sees("db")
+
+
+def test_roles_that_cannot_be_are_refused(store: Store) -> None:
+    roles = store.accounts.roles
+    for name in ("admin", "operator"):
+        with pytest.raises((InvalidInputError, AlreadyExistsError)):
+            roles.create(name)
+    with pytest.raises(InvalidInputError, match="built in"):
+        roles.grant("admin", ["SELECT"], "db")
+    with pytest.raises(NotFoundError, match="Unknown role 'none'"):
+        store.accounts.create("ann", roles=["none"])
+    assert store.accounts.find("ann") is None
+    store.accounts.create("bob", roles=["admin"])
+    store.accounts.require("bob", "ADMIN")
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("10.1.2.4", "10.1.2.0/24"),
+        ("10.1.9.9", "10.1.0.0/16"),
+        ("10.9.9.9", "10.9.%"),
+        ("10.8.9.9", "10.%"),
+        ("11.0.0.1", "%"),
+        ("127.0.0.1", "localhost"),
+        ("::1", "localhost"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("fe80::1%eth0", "fe80::1"),
+        ("unix", "%"),
+    ],
+)
+def test_the_most_specific_host_counts_at_a_login(store: Store, address: str, host: str) -> None:
+    hosts = ("%", "10.%", "10.9.%", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3", "localhost", "FE80::1")
+    for each in hosts:
+        store.accounts.create("ann", each, host=each)
+    account = store.accounts.log_in("ann", host.upper() if ":" in host else host, address)
+    assert account.name == ("ann" if host == "%" else f"ann:{host}")
+    assert store.accounts.known("ann", host.upper() if ":" in host else host, address) == account
+
+
+def test_a_user_at_hosts_only_cannot_log_in_from_others(store: Store) -> None:
+    store.accounts.create("ann", "one", host="10.%")
+    with pytest.raises(AccessDeniedError, match="Access denied for user 'ann'"):
+        store.accounts.log_in("ann", "one", "192.168.0.1")
+    for name in ("ann:10.%", "ann@10.%"):  # the name in the catalog is no name of a client
+        with pytest.raises(AccessDeniedError):
+            store.accounts.log_in(name, "one", "10.0.0.1")
+
+
+@pytest.mark.parametrize("host", ["", "example.com", "10.0.0.1/8", "10.0.0.0/33", "10.%'", "x" * 65 + "%"])
+def test_a_host_that_is_no_address_is_refused(store: Store, host: str) -> None:
+    with pytest.raises(InvalidInputError, match="host names are not resolved"):
+        store.accounts.create("ann", host=host)

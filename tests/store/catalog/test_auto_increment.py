@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from seqstore.store.load.write_task import WriteTask
 from seqstore.store.publish import two_phase
 from seqstore.store.publish.prepared_writer import writer_to_record
 from seqstore.store.publish.table_writer import TableWriter
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).parents[3]
 FIXED = "UPDATE_FIXED_COLUMNS"
 BIGINT = parse_type("bigint")
 MOMENT = parse_type("datetime(6)")
@@ -111,7 +110,7 @@ for number in range(40):
 def test_processes_never_make_the_same_value(store: Store) -> None:
     """A6: rows of generated keys, so a value made twice would replace a row."""
     table = make(store, key=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": MODULES}
     running = [
         subprocess.Popen([sys.executable, "-c", LOAD, str(store.path), str(i)], env=environment)
         for i in range(3)
@@ -269,7 +268,7 @@ def test_a_forked_process_takes_values_of_its_own(store: Store) -> None:
         "    table.upsert(pa.table({'a': [2 if child else 3]}))\n"
         "child and os.waitpid(child, 0)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": MODULES}
     command = [sys.executable, "-W", "ignore", "-c", script, str(store.path)]
     subprocess.run(command, check=True, env=environment, timeout=60)
     assert sorted(a for _, a, _ in rows_of(table)) == [0, 1, 2, 2, 2, 3, 3, 3]

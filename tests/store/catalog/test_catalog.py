@@ -24,9 +24,9 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import pack, unpack
+from tests.support.children import MODULES
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[3]
 SCHEMA = schema_of("k BIGINT NOT NULL", "v STRING")
 
 
@@ -60,7 +60,7 @@ def run(path: Path, code: str) -> str:
         [sys.executable, "-c", "\n".join(lines), str(path)],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": MODULES},
         check=False,
     )
     return done.stdout.strip() if done.returncode == 0 else f"exit {done.returncode}: {done.stderr[-600:]}"

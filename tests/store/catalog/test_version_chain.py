@@ -14,10 +14,10 @@ import pytest
 
 from seqstore import CorruptionError, Settings, Store, Table
 from seqstore.store.catalog.catalog import CatalogTransaction, table_key
+from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import files, make_store
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[3]
 SETTINGS = Settings(inline_bytes_max=300, auto_compaction=0, catalog_bytes_max=2**26)
 OF_TABLES = ("tables", "heads", "schemas", "versions", "segments", "inline", "bitmaps")
 MAKE = f"""
@@ -33,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store whose process has ended: only the catalog keeps its files."""
     path = tmp_path_factory.mktemp("made") / "data"
     subprocess.run(
-        [sys.executable, "-c", MAKE, str(path)], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", MAKE, str(path)], check=True, env={**os.environ, "PYTHONPATH": MODULES}
     )
     return path
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from datetime import datetime
@@ -27,6 +28,7 @@ from seqstore import (
     parse_type,
 )
 from seqstore.store.catalog import catalog
+from seqstore.store.catalog.catalog import schema_key
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
 from seqstore.store.ddl.alter import add_constraint, alter
 from seqstore.store.ddl.column_changes import add_column, drop_column, rename_column
@@ -92,8 +94,8 @@ def test_columns_become_wider(session: Session) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("MODIFY COLUMN n TINYINT NULL", "cannot be changed to tinyint"),
-        ("MODIFY COLUMN v VARCHAR(2) NULL", "make it wider"),
+        ("MODIFY COLUMN n TINYINT NULL", "can not change int to tinyint"),
+        ("MODIFY COLUMN v VARCHAR(2) NULL", "shorten type length is prohibited"),
         ("MODIFY COLUMN v VARCHAR(20) NOT NULL", "from nullable to non-nullable"),
         ("DROP COLUMN k", "key column 'k' cannot be dropped"),
         ("DROP COLUMN zz", "unknown column 'zz'"),
@@ -495,3 +497,15 @@ def test_33_a_check_over_two_columns_makes_their_updates_meet(session: Session) 
     one.commit()
     with pytest.raises(ConcurrentDeleteReadException):
         two.commit()
+
+
+def test_a_revision_of_a_commit_group_that_failed_is_forgotten(session: Session) -> None:
+    """A follower read it in the transaction that it shared with its leader, and kept it for good."""
+    opened, record = table(session), table(session).schema.to_record()
+    with contextlib.suppress(ZeroDivisionError), opened.catalog.write() as tx:
+        tx.states = {}
+        tx.put("schemas", schema_key(opened.id, 2), {**record, "revision": 2, "comment": "undone"})
+        assert opened.loader.schema(tx, 2).comment == "undone"
+        raise ZeroDivisionError
+    run(session, "ALTER TABLE t ADD COLUMN w INT")
+    assert (opened.schema.revision, opened.schema.comment) == (2, "")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,8 +15,8 @@ from seqstore import InvalidInputError, MetadataChangedException, NotFoundError,
 from seqstore.store.ddl import partition_changes as module
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.sql import Session
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).parents[3]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLE = """
 CREATE TABLE t (d INT NOT NULL, v INT NULL) UNIQUE KEY(d)
@@ -90,11 +89,11 @@ def test_rows_that_come_before_the_commit_point_go_too(
 
 
 def test_a_kill_leaves_all_or_nothing(session: Session) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SEQSTORE_FAILPOINT": "publish.before_commit"}
+    environment = {**os.environ, "PYTHONPATH": MODULES, "SEQSTORE_FAILPOINT": "publish.before_commit"}
     command = [sys.executable, "-c", CHILD, str(session.store.path)]
     assert subprocess.run(command, env=environment, timeout=60).returncode == -signal.SIGKILL
     assert (shown(table(session)), partitions(table(session))) == ([1, 2, 11], ["low", "high"])
-    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60).returncode == 0
+    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": MODULES}, timeout=60).returncode == 0
     assert (shown(table(session)), partitions(table(session))) == ([11], ["high"])
 
 

@@ -20,9 +20,9 @@ import pytest
 from seqstore import ConflictError, Store, UnavailableError
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
 from seqstore.store.locks.lock_queue import LockOwner, LockQueue
+from tests.support.children import MODULES
 from tests.support.rows import MakeTable
 
-ROOT = Path(__file__).parents[3]
 SECONDS = 120.0
 CHILD = """
 import sys, time
@@ -64,7 +64,7 @@ def child(directory: Path, number: int, *arguments: str) -> subprocess.Popen[str
         [sys.executable, "-c", CHILD, str(directory), str(number), *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / ".package"), str(ROOT)])},
+        env={**os.environ, "PYTHONPATH": MODULES},
         text=True,
     )
     assert started.stdout is not None

@@ -52,7 +52,7 @@ def test_who_is_inside_keeps_other_processes_out_until_it_is_gone(tmp_path: Path
         here.send("leave")
     else:
         child.kill()
-    assert entered.wait(30)
+    assert entered.wait(120)
     thread.join()
     child.join()
 
@@ -69,7 +69,7 @@ def test_a_child_forked_by_who_is_inside_holds_nothing(tmp_path: Path) -> None:
             os._exit(0)
         prepare_lock.forget()  # as if the parent died: its file is closed, and nothing unlocked
     thread = entering(path, entered)
-    assert entered.wait(30)
+    assert entered.wait(120)
     thread.join()
     os.close(leave)
     os.waitpid(pid, 0)
@@ -96,7 +96,7 @@ def test_a_writer_gets_ready_while_another_process_holds_the_write_lock(tmp_path
 
         thread = threading.Thread(target=write)
         thread.start()
-        assert is_ready.wait(30)
+        assert is_ready.wait(120)
         assert found == []
         here.send("commit")
         thread.join()

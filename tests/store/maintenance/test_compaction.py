@@ -6,7 +6,6 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from seqstore.store.catalog.version_record import read_hidden
 from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, purge_rule
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
+from tests.support.children import MODULES
 
 
 def make(store: Store, name: str = "db.t", **properties: str) -> Table:
@@ -273,7 +273,7 @@ def test_a_new_process_reads_what_a_compaction_made_and_earlier_versions_as_they
         "rows = {v: table.scan(version=v, hidden=True).read_all().sort_by('k') for v in range(1, 10)};"
         "sys.stdout.buffer.write(pickle.dumps((now, rows)))"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": MODULES}
     told = subprocess.run(
         [sys.executable, "-c", code, str(store.path)], stdout=subprocess.PIPE, env=environment, check=True
     )

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).parents[3]
 SEGMENTS, ROWS = 10, 1_000_000
 
 # Mapped files count as memory of a process, though the system may take them away; ours is what is left.
@@ -58,7 +58,7 @@ def test_ten_million_rows_merge_within_2_gb(tmp_path: Path) -> None:
         subprocess.run(
             [sys.executable, "-c", CHILD, str(tmp_path / "data")],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": MODULES},
             check=True,
         ).stdout
     )

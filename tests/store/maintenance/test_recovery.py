@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import LabelExistsError, Settings, Store, Table
+from tests.support.children import MODULES
 from tests.support.rows import rows_of, schema_of
 
-ROOT = Path(__file__).parents[3]
 SIZES = Settings(inline_bytes_max=1)
 pytestmark = pytest.mark.settings(SIZES)
 
@@ -43,7 +43,7 @@ def stage(path: Path) -> subprocess.Popen[str]:
         [sys.executable, "-c", STAGE, str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": MODULES},
         text=True,
     )
     assert child.stdout is not None

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,8 +26,7 @@ from seqstore import (
 )
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.segment.load_marker import new_segment_id
-
-ROOT = Path(__file__).parents[3]
+from tests.support.children import MODULES
 
 HOLDER = """
 import sys
@@ -60,7 +58,7 @@ def holder(store: Store, version: int) -> subprocess.Popen[str]:
         [sys.executable, "-c", HOLDER, str(store.path), str(version)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": MODULES},
         text=True,
     )
     assert process.stdout is not None

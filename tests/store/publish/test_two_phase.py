@@ -32,6 +32,7 @@ from seqstore.store.catalog import transaction_record as transaction
 from seqstore.store.fill.partial import fill
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
+from tests.support.children import MODULES
 
 Row = dict[str, Any]
 ROOT = Path(__file__).parents[3]
@@ -240,7 +241,7 @@ def test_the_end_of_its_process_and_reopenings_do_not_touch_it(
     full(table, (1, 1, 1))
     inline = str(settings.inline_bytes_max)
     command = [sys.executable, "-c", PREPARE, str(store.path), inline, mode]
-    subprocess.run(command, check=True, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, timeout=60)
+    subprocess.run(command, check=True, cwd=ROOT, env={"PYTHONPATH": MODULES}, timeout=60)
     kept = files(store)
     assert bool([name for name in kept if name.endswith(".delta")]) == (inline == "1" and mode != "UPSERT")
     Store.open(store.path, settings=settings).close()

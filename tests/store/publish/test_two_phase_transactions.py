@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
+from tests.support.children import MODULES
 
-ROOT = Path(__file__).parents[3]
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLES = """
 CREATE TABLE a (k INT NOT NULL, v INT NULL, w INT NULL) UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
@@ -49,9 +48,7 @@ def test_another_process_commits_all_tables_at_once_by_the_label(store: Store) -
     assert (done.versions, done.rows_changed) == ({}, 2)
     assert (values(a)[1], 3 in values(b)) == (10, False)
     command = [sys.executable, "-c", CHILD, str(store.path), "both"]
-    answer = subprocess.run(
-        command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60
-    )
+    answer = subprocess.run(command, env={"PYTHONPATH": MODULES}, capture_output=True, text=True, timeout=60)
     assert answer.stdout == "VISIBLE\n", answer.stderr
     assert (values(a)[1], values(b)[3]) == (11, 300)
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import CorruptionError, Settings, Store, StoreError, Table
+from tests.support.children import MODULES
 from tests.support.rows import rows_of, schema_of
 
 SIZES = Settings(inline_bytes_max=1, batch_rows_max=40, clustered_rows_min=10)
@@ -218,7 +219,7 @@ def test_files_that_are_cut_under_a_reader_end_no_process_without_mapped_reads(
         [sys.executable, "-c", CUT, str(tmp_path / "data")],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": MODULES},
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "True 100\n"), done.stderr

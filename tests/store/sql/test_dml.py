@@ -72,9 +72,12 @@ def test_what_may_not_be_changed_is_named(session: Session, statement: str, mess
         run(session, statement)
 
 
-def test_update_is_refused_while_hidden_columns_are_shown(session: Session) -> None:
+@pytest.mark.parametrize("variable", ["show_hidden_columns", "skip_delete_sign"])
+def test_update_is_refused_while_hidden_columns_or_deleted_rows_are_shown(
+    session: Session, variable: str
+) -> None:
     """U18"""
-    run(session, "SET show_hidden_columns = true")
+    run(session, f"SET {variable} = true")
     with pytest.raises(InvalidInputError, match="since current session is in debug mode"):
         run(session, "UPDATE t SET a = 1")
 
@@ -183,6 +186,7 @@ def test_merge_reads_a_query_as_its_source(session: Session) -> None:
             "Only the last not matched clause could without case predicate",
         ),
         ("WHEN NOT MATCHED THEN INSERT (zz) VALUES (s.k)", "unknown column in target table: zz"),
+        ("WHEN NOT MATCHED THEN INSERT (k) VALUES", "expected 1 values, found 0"),
         ("WHEN MATCHED THEN UPDATE SET k = 1", "Only value columns of unique table could be updated"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ import pytest
 from seqstore import Settings, Store, StoreError
 from seqstore.store.sql import Session
 from seqstore.store.sql.translate.functions import function_names
+from tests.support.hostile.mutated_statements import mutated, statements_of_the_manual
+from tests.support.usage import descriptors, resident_bytes
+from tests.weight import by_form, torture_minutes
 
 STATEMENTS = (Path(__file__).parent / "fuzz_statements.sql").read_text(encoding="utf-8").splitlines()
 SETUP = """
@@ -96,13 +100,20 @@ def complaint(session: Session, text: str) -> str:
     return ""
 
 
-def run(store: Store, choose: random.Random, count: int) -> int:
+def mutant(choose: random.Random) -> str:
+    """A statement with parts of others in it."""
+    return mutated(choose, (*STATEMENTS, *statements_of_the_manual()))
+
+
+def run(
+    store: Store, choose: random.Random, count: int, make: Callable[[random.Random], str] = statement
+) -> int:
     """Runs statements, some to a session; returns how many answered."""
     answered = 0
     for _ in range(count // STATEMENTS_OF_A_SESSION):
         with Session(store) as session:  # closing it ends the transaction a damaged BEGIN may have left open
             prepare(session)
-            answered += sum(answers(session, statement(choose)) for _ in range(STATEMENTS_OF_A_SESSION))
+            answered += sum(answers(session, make(choose)) for _ in range(STATEMENTS_OF_A_SESSION))
     return answered
 
 
@@ -111,8 +122,12 @@ def answers(session: Session, text: str) -> bool:
     timer = threading.Timer(SECONDS_MAX, session.interrupt)
     timer.start()
     started = time.monotonic()
-    message = complaint(session, text)
-    timer.cancel()
+    try:
+        message = complaint(session, text)
+    except BaseException as error:
+        raise AssertionError(f"{text!r} raised {error!r}") from error
+    finally:
+        timer.cancel()
     assert not any(leak in message for leak in ("__source_", "INTERNAL", "Macro d_")), text
     assert time.monotonic() - started < SECONDS_MAX, text
     return not message
@@ -128,6 +143,27 @@ def test_statements_answer_or_fail_in_our_own_words(store: Store) -> None:
     print(f"seed {seed}")  # shown when it fails
     with store:
         assert run(store, random.Random(seed), 300) > 10
+
+
+def test_mutants_answer_or_fail_in_our_own_words(store: Store) -> None:
+    seeds = (20261122, random.randrange(1 << 32))
+    print(f"seeds {seeds}")
+    with store:
+        for seed in seeds:
+            run(store, random.Random(seed), by_form(200, 1_000), mutant)
+
+
+@pytest.mark.torture
+def test_mutants_for_an_hour_leave_no_descriptors_and_no_memory(store: Store) -> None:
+    until, used, opened = time.monotonic() + 60 * torture_minutes(60), 0, 0
+    with store:
+        while time.monotonic() < until:
+            seed = random.randrange(1 << 32)
+            print(f"seed {seed}")
+            run(store, random.Random(seed), 2_000, random.Random(seed).choice((statement, mutant)))
+            used, opened = used or resident_bytes(), opened or descriptors()
+            assert resident_bytes() < used + (1 << 30)
+            assert descriptors() < opened + 20
 
 
 @pytest.mark.torture

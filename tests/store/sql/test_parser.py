@@ -215,7 +215,7 @@ def test_half_a_character_is_refused() -> None:
 @pytest.mark.parametrize(
     ("tail", "message"),
     [
-        ("(k INT) DUPLICATE KEY(k)", "DUPLICATE KEY tables keep every row"),
+        ("(k INT) UNIQUE KEY(k) DUPLICATE KEY(k)", "a table has either UNIQUE KEY or DUPLICATE KEY"),
         ("(k INT) AGGREGATE KEY(k)", "AGGREGATE KEY tables merge values"),
         ("(k INT, v INT REPLACE) UNIQUE KEY(k)", "REPLACE is for AGGREGATE KEY tables"),
         ("(k INT AUTO_INCREMENT) UNIQUE KEY(k)", "the auto increment column k must be BIGINT"),

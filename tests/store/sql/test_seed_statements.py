@@ -192,7 +192,7 @@ SEQUENCED = (
 
 def ended(session: Session) -> dict[str, Any]:
     """The job's line once it has ended: jobs tell nobody, SHOW LOAD is how one learns."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     while True:
         (line,) = dicts(session, "SHOW LOAD FROM db1 WHERE LABEL = 'label1'")
         if line["State"] in ("FINISHED", "CANCELLED"):

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-_ROOT: Final = Path(__file__).parents[3]
+from tests.support.children import MODULES
+
 _SECONDS_MAX: Final = 120
 
 
@@ -28,7 +29,7 @@ def run_until_dead(
         failpoint: where the child stops itself, as `runtime.failpoint` understands it.
         kill_after: the parent kills the child once it has told so many steps.
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), str(directory.parent)])}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([MODULES, str(directory.parent)])}
     if failpoint:
         environment["SEQSTORE_FAILPOINT"] = failpoint
     with tempfile.TemporaryFile("w+") as errors:

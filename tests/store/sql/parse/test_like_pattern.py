@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from seqstore.store.sql.parse.like_pattern import LikePattern
+from seqstore.store.expressions.like_pattern import LikePattern
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,30 @@ def test_a_comma_may_stand_behind_the_last_column(rows: Run) -> None:
     assert rows("CREATE TABLE u (k INT, a INT,) UNIQUE KEY(k); SELECT count(*) FROM u") == [(0,)]
 
 
-@pytest.mark.parametrize("name", ["skip_delete_sign", "skip_delete_bitmap", "exec_mem_limit"])
+@pytest.mark.parametrize(
+    ("query", "hidden", "shown"),
+    [
+        ("SELECT k FROM t", [(1,), (3,)], [(1,), (2,), (3,)]),
+        ("SELECT k FROM t WHERE k = 2", [], [(2,)]),
+        ("SELECT count(*) FROM t", [(2,)], [(3,)]),
+        ("SELECT max(k) FROM t WHERE k < 3", [(1,)], [(2,)]),
+        ("SELECT k + 1 FROM t WHERE abs(k) = 2", [], [(3,)]),
+        ("SELECT k, __DORIS_DELETE_SIGN__ FROM t WHERE k = 2", [], [(2, 1)]),
+    ],
+)
+def test_skip_delete_sign_shows_deleted_rows(
+    session: Session, rows: Run, query: str, hidden: list[Any], shown: list[Any]
+) -> None:
+    list(session.execute("DELETE FROM t WHERE k = 2"))
+    assert sorted(rows(query)) == hidden
+    list(session.execute("SET skip_delete_sign = true"))
+    assert sorted(rows(query)) == shown
+    assert len(rows("SELECT * FROM t")[0]) == len(rows("DESC t"))  # and no hidden column
+    list(session.execute("SET skip_delete_sign = false"))
+    assert sorted(rows(query)) == hidden
+
+
+@pytest.mark.parametrize("name", ["skip_delete_bitmap", "skip_storage_engine_merge", "exec_mem_limit"])
 def test_a_variable_that_would_change_answers_is_refused(session: Session, name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"Variable '{name}' is not supported: "):
         list(session.execute(f"SET {name} = 1"))

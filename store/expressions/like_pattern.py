@@ -1,4 +1,4 @@
-"""LIKE patterns of SHOW statements and label filters: `%` is any text, `_` any character, `\\` escapes.
+"""LIKE patterns of SHOW statements, labels and hosts: `%` is any text, `_` any character, `\\` escapes.
 
 Regular expressions with several `.*` try every split of a text, under the interpreter lock, and would stop
 the process. Here a part of the pattern that does not fit moves only the newest `%`, never an earlier one.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from seqstore.loaders.jobs.record import JobRecord, Owner
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.job_record import JobRecord, Owner
 from seqstore.store.catalog.jobs import Jobs, Record
 from seqstore.store.catalog.transaction_record import now_ms
 
@@ -31,7 +31,11 @@ class JobStore(Generic[J]):
         """Stores a new job and returns its number."""
         with self._catalog.write() as tx:
             self._check_new(tx, job)
-            return self._records.add_within(tx, job.to_record())
+            return self.add_within(tx, job)
+
+    def add_within(self, tx: CatalogTransaction, job: J) -> int:
+        """Stores a new job as a part of a larger transaction, unchecked."""
+        return self._records.add_within(tx, job.to_record())
 
     def get(self, job_id: int) -> J:
         return self._job_type.from_record(self._records.get(job_id))

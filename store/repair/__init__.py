@@ -1,0 +1,1 @@
+"""Repair of a store whose catalog is damaged or lost."""

@@ -1,0 +1,320 @@
+"""`seqstore repair`: damaged and lost catalogs are rebuilt, losses are named, and nothing is deleted."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from seqstore import Settings, Store, Table, UnavailableError
+from seqstore.store.repair.repair import repair
+from seqstore.store.repair.report import RepairReport
+from tests.golden import make_golden, stores
+from tests.golden.test_golden import ARCHIVES, expected, name_of
+from tests.support.faults.flipped_catalog import PAGE_BYTES, contents, make_store, places
+from tests.support.rows import rows_of, schema_of
+from tests.weight import by_form
+
+ROOT = Path(__file__).parents[2]
+FLIPS = by_form(8, 30)
+STORES = by_form(3, 30)
+FILES_ONLY = Settings(inline_bytes_max=0, auto_compaction=0, catalog_bytes_max=2**26)
+ALL_INLINE = Settings(auto_compaction=0, catalog_bytes_max=2**26)
+KILLS = ("repair.built", "repair.kept_aside", "repair.in_place")
+pytestmark = pytest.mark.crash
+
+Rows = dict[int, tuple[int, str]]
+
+
+def data_file(path: Path) -> Path:
+    return path / "catalog" / "data.mdb"
+
+
+def copy_of(path: Path, name: str) -> Path:
+    """A copy that no process has opened."""
+    copy = path.with_name(name)
+    shutil.copytree(path, copy)
+    return copy
+
+
+def flip(path: Path, offset: int, bit: int) -> None:
+    data = bytearray(data_file(path).read_bytes())
+    data[offset] ^= 1 << bit
+    data_file(path).write_bytes(data)
+
+
+def losses(report: RepairReport) -> list[str]:
+    return [*report.findings, *(finding for table in report.tables for finding in table.findings)]
+
+
+# one flipped bit
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sound") / "store"
+    make_store(path)
+    return path
+
+
+def test_one_flipped_bit_costs_nothing(sound: Path, tmp_path: Path) -> None:
+    whole = contents(sound)
+    found = list(places(sound, 0, 1))
+    seed = random.randrange(2**32)
+    for offset, bit in random.Random(seed).sample(found, FLIPS):
+        copy = tmp_path / f"{offset}"
+        shutil.copytree(sound, copy)
+        flip(copy, offset, bit)
+        report = repair(copy)
+        assert contents(copy) == whole, f"{offset}:{bit}, seed {seed}: {losses(report)}"
+        assert not report.fault or report.aside is not None
+
+
+@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{name_of(path)}")
+def test_a_golden_store_is_rebuilt_from_a_flipped_and_from_a_cut_catalog(
+    archive: Path, tmp_path: Path
+) -> None:
+    whole = make_golden.unpack(archive, tmp_path / "whole")
+    size = data_file(whole).stat().st_size
+    random_places = random.Random(archive.stat().st_size)
+    flipped = copy_of(whole, "flipped")
+    flip(flipped, *random_places.choice(list(places(whole, 0, 1))))
+    # Records of format 1 have no checksum of their keys.
+    repair(flipped, copy=whole if archive.parent.name == "format1" else None)
+    assert stores.contents(name_of(archive), flipped) == expected(archive)
+    for cut in (0, 3 * PAGE_BYTES + 5, random_places.randrange(size)):
+        copy = copy_of(whole, f"cut-{cut}")
+        os.truncate(data_file(copy), cut)
+        repair(copy, copy=whole)
+        assert stores.contents(name_of(archive), copy) == expected(archive), cut
+
+
+# random stores and a model of plain dictionaries
+
+
+class Worker:
+    """Random work on two tables, one of which has a sequence."""
+
+    def __init__(self, path: Path, seed: int, settings: Settings) -> None:
+        self.random = random.Random(seed)
+        self.store = Store.open(path, settings=settings)
+        self.store.create_database("db")
+        columns = ("k BIGINT NOT NULL", "v STRING", "s BIGINT")
+        self.tables = [
+            self.store.create_table("db.plain", schema_of(*columns)),
+            self.store.create_table("db.ordered", schema_of(*columns, sequence_col="s")),
+        ]
+        self.rows: list[dict[int, tuple[Any, ...] | None]] = [{}, {}]
+        self.newest: list[dict[int, int]] = [{}, {}]
+        self.number = 0
+
+    def work(self, steps: int) -> None:
+        for _ in range(steps):
+            i = self.random.randrange(2)
+            self._step(i, self.tables[i])
+
+    def _step(self, i: int, table: Table) -> None:
+        self.number += 1
+        kind = self.random.choice(("upsert", "upsert", "upsert", "delete", "optimize", "vacuum"))
+        if kind == "optimize":
+            table.optimize(full=True)
+        elif kind == "vacuum":
+            table.vacuum(retention_seconds=0)
+        else:
+            keys = self.random.sample(range(60), self.random.randint(1, 30))
+            order = self.random.randrange(100)
+            is_delete = kind == "delete"
+            value = f"{self.number}"
+            table.upsert(
+                pa.table(
+                    {
+                        "k": keys,
+                        "v": [value] * len(keys),
+                        "s": [order] * len(keys),
+                        "__DELETE_SIGN__": pa.array([int(is_delete)] * len(keys), pa.int8()),
+                    }
+                )
+            )
+            for key in keys:
+                if i and order < self.newest[1].get(key, -1):
+                    continue
+                self.newest[i][key] = order
+                self.rows[i][key] = None if is_delete else (key, value, order)
+
+    def expected(self) -> list[list[tuple[Any, ...]]]:
+        return [sorted((row for row in rows.values() if row is not None), key=repr) for rows in self.rows]
+
+    def close(self) -> None:
+        self.store.close()
+
+
+def found_in(path: Path, names: tuple[str, ...] = ("db.plain", "db.ordered")) -> list[list[tuple[Any, ...]]]:
+    with Store.open(path, create=False, settings=ALL_INLINE) as store:
+        for name in names:
+            assert store.table(name).check() == []
+        return [rows_of(store.table(name)) for name in names]
+
+
+@pytest.mark.parametrize("number", range(STORES))
+def test_tables_are_rebuilt_from_their_files_alone(tmp_path: Path, number: int) -> None:
+    """Names, schemas and rows: the key index file of each segment describes it."""
+    worker = Worker(tmp_path / "store", number, FILES_ONLY)
+    worker.work(40)
+    worker.close()
+    copy = copy_of(tmp_path / "store", "lost")
+    if number % 2:
+        shutil.rmtree(copy / "catalog")
+    else:
+        data_file(copy).unlink()
+    report = repair(copy)
+    assert found_in(copy) == worker.expected(), f"seed {number}: {losses(report)}"
+    assert "users, jobs, labels" in " ".join(report.findings)
+    with Store.open(copy, settings=FILES_ONLY) as store:  # it can be worked with
+        store.table("db.plain").upsert(pa.table({"k": [7], "v": ["new"], "s": [1]}))
+        assert (7, "new", 1) in rows_of(store.table("db.plain"))
+
+
+@pytest.mark.parametrize("number", range(STORES))
+def test_an_older_copy_is_brought_up_to_date_with_the_files(tmp_path: Path, number: int) -> None:
+    worker = Worker(tmp_path / "store", number, FILES_ONLY)
+    worker.work(20)
+    backup = copy_of(tmp_path / "store", "backup")
+    worker.work(20)
+    worker.close()
+    copy = copy_of(tmp_path / "store", "lost")
+    data_file(copy).write_bytes(b"")
+    report = repair(copy, copy=backup)
+    assert found_in(copy) == worker.expected(), f"seed {number}: {losses(report)}"
+
+
+@pytest.mark.parametrize("number", range(STORES * 2))
+def test_what_verifies_is_kept_and_what_is_lost_is_named(tmp_path: Path, number: int) -> None:
+    """Whole pages are overwritten. A table has its newest rows, or the report has a sentence about it."""
+    worker = Worker(tmp_path / "store", number, ALL_INLINE)
+    worker.work(40)
+    worker.close()
+    copy = copy_of(tmp_path / "store", "torn")
+    data = bytearray(data_file(copy).read_bytes())
+    for page in worker.random.sample(range(2, len(data) // PAGE_BYTES), 1 + number % 4):
+        data[page * PAGE_BYTES : (page + 1) * PAGE_BYTES] = worker.random.randbytes(PAGE_BYTES)
+    data_file(copy).write_bytes(data)
+    report = repair(copy)
+    findings = {table.name: table for table in report.tables}
+    with Store.open(copy, settings=ALL_INLINE) as store:
+        for name, rows in zip(("db.plain", "db.ordered"), worker.expected(), strict=True):
+            said = findings.get(name)
+            if said is None or said.outcome == "left out":
+                assert report.fault
+                assert losses(report), name
+            elif not any("rows are lost" in each or "left out" in each for each in said.findings):
+                assert rows_of(store.table(name)) == rows, f"seed {number}: {list(said.lines())}"
+                assert store.table(name).check() == []
+
+
+# the procedure
+
+
+@pytest.fixture
+def damaged(sound: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "store"
+    shutil.copytree(sound, copy)
+    flip(copy, 2 * PAGE_BYTES + 3, 1)
+    os.truncate(data_file(copy), data_file(copy).stat().st_size // 2)
+    return copy
+
+
+def run_repair(path: Path, failpoint: str = "", *options: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    if failpoint:
+        environment["SEQSTORE_FAILPOINT"] = failpoint
+    command = [sys.executable, "-m", "seqstore", "repair", str(path), *options]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_it_is_killed_and_run_again(damaged: Path, sound: Path) -> None:
+    before = data_file(damaged).read_bytes()
+    for point in KILLS:
+        killed = run_repair(damaged, point, "--from", str(sound))
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert data_file(damaged).read_bytes() == before or point == KILLS[-1]
+    assert "the catalog is sound" in run_repair(damaged).stdout
+    assert contents(damaged) == contents(sound)
+    kept = list((damaged / "damaged").glob("*/data.mdb"))
+    assert kept
+    assert all(each.read_bytes() == before for each in kept)
+
+
+def test_a_dry_run_changes_nothing(damaged: Path) -> None:
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in sorted(damaged.rglob("*")) if path.is_file()}
+
+    before = files()
+    report = repair(damaged, dry_run=True)
+    assert report.fault
+    assert not report.is_done
+    assert files() == before
+    assert "dry run: nothing was changed" in list(report.lines())
+
+
+def test_it_refuses_a_store_that_is_open(damaged: Path, sound: Path, tmp_path: Path) -> None:
+    """Of another process, which is named, and of this one."""
+    copy = tmp_path / "open"
+    shutil.copytree(sound, copy)
+    program = (
+        "import sys; from seqstore import Store; "
+        "s = Store.open(sys.argv[1]); print('open', flush=True); input()"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(copy)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "open\n"
+        with pytest.raises(UnavailableError, match=f"process {child.pid} has the store open"):
+            repair(copy)
+        child.communicate("\n")
+    with Store.open(copy), pytest.raises(UnavailableError, match="this process has the store open"):
+        repair(copy)
+
+
+def test_files_that_a_sweep_has_moved_are_taken_back(tmp_path: Path) -> None:
+    """An older program opened the damaged store, and its sweep moved files that it did not find any more."""
+    worker = Worker(tmp_path / "store", 1, FILES_ONLY)
+    worker.work(20)
+    worker.close()
+    copy = copy_of(tmp_path / "store", "swept")
+    data_file(copy).unlink()
+    for table in (copy / "tables").iterdir():
+        (copy / "trash").mkdir(exist_ok=True)
+        table.rename(copy / "trash" / table.name)
+    (copy / "tables").mkdir(exist_ok=True)
+    repair(copy)
+    assert found_in(copy) == worker.expected()
+
+
+def test_damaged_rows_are_left_out_and_named(tmp_path: Path) -> None:
+    worker = Worker(tmp_path / "store", 2, FILES_ONLY)
+    worker.work(12)
+    worker.close()
+    copy = copy_of(tmp_path / "store", "rows")
+    data_file(copy).unlink()
+    victim = max((copy / "tables").rglob("*.arrow"), key=lambda path: path.stat().st_size)
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 2] ^= 4
+    victim.write_bytes(data)
+    report = repair(copy)
+    (said,) = [each for each in losses(report) if victim.stem in each]
+    assert "left out" in said
+    assert "does not match its checksum" in said
