@@ -373,7 +373,7 @@ class Connection:
             try:
                 yield event
             except StoreError as error:
-                event.fail(error, number_and_state(error)[0])
+                event.fail(error, number_and_state(error, self._statement)[0])
                 raise
             finally:
                 event.bytes_sent = self._channel.bytes_sent - sent

@@ -102,7 +102,7 @@ def mysql_table_text(name: str, schema: TableSchema) -> str:
     A type that MySQL does not have is shown as the one that holds its values there.
     """
     lines = [f"  {_mysql_column(column)}" for column in schema.columns]
-    key = [quoted(column) for column in schema.key if schema.find(column) is not None]
+    key = [quoted(column) for column in schema.unique_key]
     if key:
         lines.append(f"  PRIMARY KEY ({','.join(key)})")
     comment = f" COMMENT={_mysql_literal(schema.comment)}" if schema.comment else ""

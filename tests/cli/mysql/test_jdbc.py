@@ -9,7 +9,7 @@ import pytest
 
 from bench.kafka_jars import JarsUnreachableError
 from seqstore.cli.mysql import MysqlServer
-from tests.support.jdbc import DRIVERS, Drivers, driver_jar, drivers, rows
+from tests.support.clients.jdbc import DRIVERS, Drivers, driver_jar, drivers, rows
 
 pytestmark = pytest.mark.spark  # for py4j and the jars, which come with what Spark needs
 INFORMATION: dict[str, str] = {"useInformationSchema": "true"}

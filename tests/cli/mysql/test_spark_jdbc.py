@@ -12,7 +12,7 @@ import pytest
 from bench.kafka_jars import JarsUnreachableError
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
-from tests.support.jdbc import DRIVERS, driver_jar
+from tests.support.clients.jdbc import DRIVERS, driver_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
