@@ -67,7 +67,8 @@ class ConnectorApi:
                 )
             found = self._store.table(require_table(self._store, user, database, table)).schema
             properties = [_described(column) for column in found.columns]
-            return {"keysType": "UNIQUE_KEYS", "properties": properties, "status": 200}
+            keys_type = "UNIQUE_KEYS" if found.duplicate_key is None else "DUP_KEYS"
+            return {"keysType": keys_type, "properties": properties, "status": 200}
 
         return await _replied(described)
 

@@ -15,7 +15,7 @@ from seqstore import Store
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.scan.plan import query_plan
 from seqstore.cli.scan.thrift_server import ThriftServer
-from tests.support.thrift_client import ThriftClient
+from tests.support.connectors.thrift_client import ThriftClient
 
 OK, INTERNAL, INVALID_CONTEXT, INVALID_OFFSET, NOT_FOUND, INVALID, NOT_AUTHORIZED = 0, 6, 19, 20, 31, 33, 38
 

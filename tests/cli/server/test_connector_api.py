@@ -13,8 +13,8 @@ import pytest
 
 from seqstore import Session, Store
 from seqstore.store.sql.session.server_context import Ports
+from tests.support.connectors.thrift_client import ThriftClient
 from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
-from tests.support.thrift_client import ThriftClient
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Doris's own tools, unmodified, against `seqstore serve`: its Spark and Flink connectors, and dbt-doris.
 
-The packages and jars are fetched once into the cache, some 500 MB (tests.support.doris_tools). The Kafka
-Connect sink is not on Maven Central; tests/cli/server/test_connector_api.py sends its requests.
+The packages and jars are fetched once into the cache, some 500 MB (tests.support.connectors.doris_tools).
+The Kafka Connect sink is not on Maven Central; tests/cli/server/test_connector_api.py sends its requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pymysql
 import pytest
 
 from tests.cli.scan.conftest import TYPES, VALUES
-from tests.support import doris_tools
+from tests.support.connectors import doris_tools
 from tests.support.http_server import ServerProcess
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(1800)]

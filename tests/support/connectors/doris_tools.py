@@ -18,7 +18,7 @@ import pytest
 
 from bench.kafka_jars import JarsUnreachableError, cache_directory, listed_jars
 
-FILES: Final = Path(__file__).parent / "connectors"
+FILES: Final = Path(__file__).parent
 DBT: Final = ("dbt-doris==1.0.0", "dbt-core==1.10.23")
 SPARK: Final = ("pyspark==3.5.9", "setuptools")
 FLINK: Final = ("apache-flink-libraries==1.20.3", "--no-deps")
