@@ -159,7 +159,9 @@ def contents(path: Path) -> dict[str, Any]:
         found["jobs"] = [
             [job["spec"]["name"], [item for item in sorted(job["progress"].items()) if item[1]]]
             for job in jobs
+            if "spec" in job
         ]
+        found["schema changes"] = [[job["table"], job["state"]] for job in jobs if "spec" not in job]
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
