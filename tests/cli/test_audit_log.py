@@ -71,7 +71,7 @@ def test_each_statement_is_a_line_with_its_outcome(store: Store, folder: Path) -
         ("statement", "root", "OK", 0, 0, 2),
         ("statement", "root", "OK", 0, 2, 0),
         ("statement", "root", "OK", 0, 1, 0),
-        ("statement", "root", "NotFoundError", 1051, 0, 0),
+        ("statement", "root", "NotFoundError", 1146, 0, 0),
         ("statement", "root", "InvalidInputError", 1064, 0, 0),
         ("login", "eve", "AccessDeniedError", 1045, 0, 0),
     ]

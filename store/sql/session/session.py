@@ -168,6 +168,7 @@ class Session:
             with self.server.queues.admitted(self.workload_group) as self._group:
                 yield
 
+    @internal
     def workload_group(self) -> WorkloadGroup:
         """Returns the group of the session's statements: the variable's, or the user's default.
 
@@ -372,6 +373,7 @@ class Session:
         """Returns whether the session may see the processes and grants of a user: its own, or with ADMIN."""
         return name == self.user or self._is_administrator()
 
+    @internal
     @internal
     def require_admin(self) -> None:
         """Checks ADMIN on all databases; raises AccessDeniedError without it."""

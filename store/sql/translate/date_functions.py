@@ -68,6 +68,7 @@ _LETTER_MACROS: Final = {
     "%V": "d_two_digit_week_2",
     "%X": "d_year_of_week_2",
 }
+_TIME_LETTERS: Final = "HhIiklprSsTf"
 _BY_MACRO: Final = re.compile(r"(%[DUuVX])")
 
 
@@ -139,6 +140,35 @@ def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
         elif piece:
             parts.append(call("strftime", moment.copy(), _strftime_format(name, exp.Literal.string(piece))))
     return call("concat", *parts)
+
+
+def _time_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `time_format`: the hours of a time may be more than 23, and it may be negative."""
+    wanted = arguments[1]
+    if not is_quoted(wanted):
+        raise InvalidInputError(
+            f"function {name!r}: expected a format in quotes, found {wanted.sql()}", kind="bad_argument"
+        )
+    for letter in re.findall(r"%(.)", wanted.name):
+        if letter.isalpha() and letter not in _TIME_LETTERS:
+            raise InvalidInputError(
+                f"function {name!r}: format letter %{letter} is of a date; expected one of "
+                f"{', '.join(f'%{each}' for each in _TIME_LETTERS)}",
+                kind="bad_argument",
+            )
+    time = as_text(arguments[0])
+    parts = [call("regexp_extract", call("d_time_of_day", time), exp.Literal.string("^-?"))]
+    for piece in re.split(r"(%[Hk])", wanted.name.replace("%T", "%H:%i:%s")):
+        if piece in ("%H", "%k"):
+            digits = "%02d" if piece == "%H" else "%d"
+            parts.append(call("printf", exp.Literal.string(digits), call("d_time_hours", time.copy())))
+        elif piece:
+            plain = _strftime_format(name, exp.Literal.string(piece))
+            parts.append(call("strftime", call("d_clock", time.copy()), plain))
+    joined = parts[0]
+    for part in parts[1:]:  # NULL if one of them is
+        joined = exp.DPipe(this=joined, expression=part)
+    return exp.paren(joined)
 
 
 def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -360,6 +390,7 @@ DATE_FUNCTIONS: Final[dict[str, Counted]] = {
     "convert_tz": (_convert_tz, (3,)),
     "date": (lambda _name, given, _context: as_date(given[0]), (1,)),
     "date_format": (_date_format, (2,)),
+    "time_format": (_time_format, (2,)),
     "date_trunc": (_date_trunc, (2,)),
     "datediff": (_datediff, (2,)),
     "from_unixtime": (_from_unixtime, (1, 2)),

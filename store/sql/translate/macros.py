@@ -213,6 +213,9 @@ d_week_date_sunday(y, w, d) AS CASE WHEN TRY_CAST(w AS INTEGER) <= 53 THEN
 d_week_date_monday(y, w, d) AS CASE WHEN TRY_CAST(w AS INTEGER) <= 53 THEN
     CAST(date_trunc('week', make_date(TRY_CAST(y AS INTEGER), 1, 4)) AS DATE)
     + CAST((TRY_CAST(w AS INTEGER) - 1) * 7 + (d_weekday_of(d) + 6) % 7 AS INTEGER) END;
+d_time_hours(x) AS TRY_CAST(regexp_extract(d_time_of_day(x), '^-?(\d+):', 1) AS BIGINT);
+d_clock(x) AS TRY_CAST('1970-01-01 ' || printf('%02d', d_time_hours(x) % 24)
+    || regexp_extract(d_time_of_day(x), ':.*$') AS TIMESTAMP);
 d_time_to_sec(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT);
 d_rounded(x, step) AS make_timestamp((epoch_us(x) + step // 2) // step * step);
 d_to_days(x) AS date_diff('day', DATE '0001-01-01', x) + 366;

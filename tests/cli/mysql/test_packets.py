@@ -51,7 +51,7 @@ def test_long_data_beyond_max_allowed_packet_fails_its_execution_and_not_the_con
         send_packet(client, b"\x16SELECT length(?)")
         prepared = read_packet(client)
         number = prepared[1:5]
-        for _ in range(2):  # the parameter and the end of the list
+        for _ in range(2 * 2):  # the parameter, the column, and the end of each list
             read_packet(client)
         for _ in range(20):
             send_packet(client, b"\x18" + number + bytes(2) + b"x" * (BYTES_MAX // 10))
