@@ -37,16 +37,8 @@ OF_THE_ENGINE = {
     Transaction: {"check_writable", "expire", "lock", "lock_before_reading"},
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "require", "run", "schema"),
-        *(
-            "find_view",
-            "require_within",
-            "sees_user",
-            "stream",
-            "table",
-            "table_filter",
-            "tables_of",
-            "within",
-        ),
+        *("find_view", "require_admin", "require_within", "sees_user", "stream", "table", "table_filter"),
+        *("tables_of", "within", "workload_group"),
     },
 }
 

@@ -374,7 +374,6 @@ class Session:
         return name == self.user or self._is_administrator()
 
     @internal
-    @internal
     def require_admin(self) -> None:
         """Checks ADMIN on all databases; raises AccessDeniedError without it."""
         if self.user is not None:
