@@ -58,7 +58,9 @@ def test_public_functions_are_documented_and_name_real_errors() -> None:
 _FOR_THIS_PACKAGE = {
     "Load.commit": {"CatalogTransaction"},
     "ServerContext.load_jobs": {"LoadJobs"},
+    "ServerContext.ports": {"Ports"},
     "ServerContext.processes": {"Processes"},
+    "ServerContext.queues": {"WorkloadQueues"},
     "Transaction.commit": {"CatalogTransaction"},
 }
 

@@ -93,7 +93,7 @@ class ShowGrants:
     is_all: bool = False
 
 
-def _parse_user(stream: TokenStream) -> UserName:
+def parse_user(stream: TokenStream) -> UserName:
     """Parses `name` or `'name'@'host'`."""
     name = stream.word_or_string("a user name")
     if not stream.take("@"):
@@ -114,7 +114,7 @@ def _parse_identified(stream: TokenStream) -> str:
 
 def _parse_create(stream: TokenStream) -> CreateUser:
     if_not_exists = stream.take("IF", "NOT", "EXISTS")
-    user, password = _parse_user(stream), _parse_identified(stream)
+    user, password = parse_user(stream), _parse_identified(stream)
     is_given = stream.take("DEFAULT", "ROLE")
     roles = tuple(stream.listed(_parse_role)) if is_given else ()
     return CreateUser(user, password, if_not_exists, roles)
@@ -131,7 +131,7 @@ def _create(statement: CreateUser, session: Session) -> None:
 
 
 def _parse_alter(stream: TokenStream) -> AlterUser:
-    user = _parse_user(stream)
+    user = parse_user(stream)
     if stream.word() != "IDENTIFIED":
         stream.fail("IDENTIFIED BY 'password'")
     return AlterUser(user, _parse_identified(stream))
@@ -146,7 +146,7 @@ def _drop(statement: DropUser, session: Session) -> None:
 
 
 def _parse_password(stream: TokenStream) -> SetPassword:
-    user = _parse_user(stream) if stream.take("FOR") else None
+    user = parse_user(stream) if stream.take("FOR") else None
     stream.need("=")
     if stream.take("PASSWORD"):
         stream.need("(")
@@ -182,7 +182,7 @@ def _parse_names(stream: TokenStream, preposition: str) -> tuple[tuple[str, ...]
     if scope is not None and stream.word() == "ROLE" and stream.kind(1) is not None and stream.word(1) != "@":
         stream.need("ROLE")
         return found, scope, _parse_role(stream)
-    return found, scope, _parse_user(stream)
+    return found, scope, parse_user(stream)
 
 
 def _parse_privilege(stream: TokenStream) -> str:
@@ -353,7 +353,7 @@ def _parse_show(stream: TokenStream) -> ShowGrants:
         if stream.take("("):
             stream.need(")")
         return ShowGrants(None)
-    return ShowGrants(_parse_user(stream))
+    return ShowGrants(parse_user(stream))
 
 
 def _show(statement: ShowGrants, session: Session) -> Result:
@@ -399,7 +399,7 @@ KINDS: Final = (
     StatementKind(
         ("DROP USER",),
         DropUser,
-        lambda stream: DropUser(if_exists=stream.take("IF", "EXISTS"), user=_parse_user(stream)),
+        lambda stream: DropUser(if_exists=stream.take("IF", "EXISTS"), user=parse_user(stream)),
         _drop,
     ),
     StatementKind(("SET PASSWORD",), SetPassword, _parse_password, _password),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from seqstore.store.catalog.access.user_hosts import quoted_user
 from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.parse.tokens import TokenStream
@@ -13,6 +14,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import matching, parse_like
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.session.system_tables import GROUP_COLUMNS, workload_group_rows
+from seqstore.store.sql.statements.accounts import UserName, parse_user
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class ShowWorkloadGroups:
 class SetProperty:
     """`user` is None for the session's."""
 
-    user: str | None
+    user: UserName | None
     properties: tuple[tuple[str, str], ...]
 
 
@@ -51,7 +53,7 @@ class SetProperty:
 class ShowProperty:
     """`user` is None for the session's."""
 
-    user: str | None
+    user: UserName | None
     like: str | None
 
 
@@ -95,11 +97,7 @@ def _show(statement: ShowWorkloadGroups, session: Session) -> Result:
 
 
 def _parse_set_property(stream: TokenStream) -> SetProperty:
-    user = None
-    if stream.take("FOR"):
-        user = stream.word_or_string("a user name")
-        if stream.take("@"):
-            stream.word_or_string("a host")
+    user = parse_user(stream) if stream.take("FOR") else None
     pairs = [_pair(stream)]
     while stream.take(","):
         pairs.append(_pair(stream))
@@ -112,28 +110,28 @@ def _pair(stream: TokenStream) -> tuple[str, str]:
     return name.lower(), stream.word_or_string("a value")
 
 
+def _stored_name(user: UserName | None, session: Session) -> str:
+    return user.stored if user is not None else session.user or ROOT
+
+
 def _set_property(statement: SetProperty, session: Session) -> None:
-    user = statement.user or session.user or ROOT
+    user = _stored_name(statement.user, session)
     if session.store.accounts.find(user) is None:
-        raise NotFoundError(f"Unknown user '{user}'", kind="unknown_user", user=user)
+        raise NotFoundError(f"Unknown user {quoted_user(user)}", kind="unknown_user", user=user)
     session.store.workload_groups.set_properties(user, dict(statement.properties))
 
 
 def _parse_show_property(stream: TokenStream) -> ShowProperty:
-    user = None
-    if stream.take("FOR"):
-        user = stream.word_or_string("a user name")
-        if stream.take("@"):
-            stream.word_or_string("a host")
+    user = parse_user(stream) if stream.take("FOR") else None
     return ShowProperty(user, parse_like(stream))
 
 
 def _show_property(statement: ShowProperty, session: Session) -> Result:
-    user = statement.user or session.user or ROOT
+    user = _stored_name(statement.user, session)
     if not session.sees_user(user):
         session.require_admin()
     if session.store.accounts.find(user) is None:
-        raise NotFoundError(f"Unknown user '{user}'", kind="unknown_user", user=user)
+        raise NotFoundError(f"Unknown user {quoted_user(user)}", kind="unknown_user", user=user)
     found = session.store.workload_groups.properties_of(user)
     return text_rows(["Key", "Value"], [(name, found[name]) for name in matching(found, statement.like)])
 

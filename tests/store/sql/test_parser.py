@@ -169,7 +169,8 @@ def test_a_prompt_waits_for_the_semicolon(text: str, complete: bool) -> None:
         ("selec 1", "line 1, column 1: expected a statement such as SELECT"),
         (
             "USE db;\n  DROP THING v",
-            "line 2, column 8: expected DATABASE or SCHEMA or TABLE or USER or VIEW, found 'THING'",
+            "line 2, column 8: expected DATABASE or ROLE or SCHEMA or TABLE or USER or VIEW or WORKLOAD, "
+            "found 'THING'",
         ),
         ("SELECT 'abc", "line 1, column 8: expected the end of the string that starts here"),
         ("SELECT /* abc", "line 1, column 8: expected the end of the comment that starts here"),

@@ -166,3 +166,13 @@ def test_the_memory_of_a_users_queries_is_bounded_by_its_property(store: Store) 
     for text in (MEMORY, f"SET exec_mem_limit = 107374182400; {MEMORY}"):
         with pytest.raises(UnavailableError, match="exec_mem_limit"):
             run(store, text, "ann")
+
+
+def test_a_property_is_of_the_user_at_a_host(store: Store) -> None:
+    store.accounts.create("ann", host="10.%")
+    run(store, "CREATE WORKLOAD GROUP g PROPERTIES ('max_concurrency' = '1')")
+    run(store, "SET PROPERTY FOR 'ann'@'10.%' 'default_workload_group' = 'g'")
+    shown = {user: dict(run(store, f"SHOW PROPERTY FOR {user}")) for user in ("'ann'", "'ann'@'10.%'")}
+    assert [shown[user].get("default_workload_group") for user in shown] == [None, "g"]
+    with pytest.raises(NotFoundError, match="Unknown user 'ann'@'11.%'"):
+        run(store, "SET PROPERTY FOR 'ann'@'11.%' 'default_workload_group' = 'g'")
