@@ -174,5 +174,5 @@ def test_a_property_is_of_the_user_at_a_host(store: Store) -> None:
     run(store, "SET PROPERTY FOR 'ann'@'10.%' 'default_workload_group' = 'g'")
     shown = {user: dict(run(store, f"SHOW PROPERTY FOR {user}")) for user in ("'ann'", "'ann'@'10.%'")}
     assert [shown[user].get("default_workload_group") for user in shown] == [None, "g"]
-    with pytest.raises(NotFoundError, match="Unknown user 'ann'@'11.%'"):
+    with pytest.raises(NotFoundError, match=r"Unknown user 'ann'@'11\.%'"):
         run(store, "SET PROPERTY FOR 'ann'@'11.%' 'default_workload_group' = 'g'")
