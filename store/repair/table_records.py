@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import unpack
-from seqstore.store.catalog.version_chain import EMPTY, VersionState
+from seqstore.store.catalog.version_chain import EMPTY, VersionState, state_of
 from seqstore.store.errors import FormatError
+from seqstore.store.repair.inline_segments import described_payload
 from seqstore.store.repair.salvage import Salvage
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import chain
@@ -78,13 +79,34 @@ class TableRecords:
 
     @cached_property
     def segments(self) -> dict[str, dict[str, Any]]:
-        """Records of segments. A version knows which segments it dropped, should an older record be found."""
+        """Records of segments. A version knows which segments it dropped, should an older record be found.
+
+        A lost record of an inline segment is made again from its rows and the version that added it.
+        """
         found = {key[8:].decode(): dict(value) for key, value in self.values("segments")}
+        for version, record in self.versions.items():
+            for name in record["added"]:
+                if name not in found and name in self.payloads:
+                    meta = described_payload(name, self.payloads[name], record, self.schemas)
+                    if meta is not None:
+                        found[name] = {"meta": meta.to_record(), "created": version, "dropped": 0}
         for version, record in self.versions.items():
             for name in record["dropped"]:
                 if name in found:
                     found[name]["dropped"] = found[name]["dropped"] or version
         return found
+
+    @property
+    def remade(self) -> list[str]:
+        """The ids of the segments whose record was made again."""
+        packed = self.packed.get("segments", {})
+        return [name for name in self.segments if catalog.segment_key(self.id, name) not in packed]
+
+    @property
+    def may_lack_newest(self) -> bool:
+        """Whether versions after the newest known one may be lost."""
+        after = catalog.version_key(self.id, self.head + 1)
+        return not self.packed.get("heads") and self.salvage.may_lack("versions", after)
 
     @cached_property
     def payloads(self) -> dict[str, bytes]:
@@ -106,6 +128,25 @@ class TableRecords:
     def live(self, version: int) -> list[str]:
         """Returns the ids of the segments that records show as live at a version."""
         return [name for name, record in self.segments.items() if _is_live(record, version)]
+
+    @cached_property
+    def added_by(self) -> dict[str, int]:
+        """The version that added a segment, for those that a known version names."""
+        return {name: version for version, record in self.versions.items() for name in record["added"]}
+
+    @cached_property
+    def proved_live(self) -> frozenset[str] | None:
+        """The ids of the segments of the newest version, None where its record does not prove them."""
+        stated = self.versions.get(self.head, {}).get("state")
+        if stated is None:
+            return None
+        names = set(self.added_by)
+        names -= {name for record in self.versions.values() for name in record["dropped"]}
+        names -= {name for name, record in self.segments.items() if record["dropped"]}
+        names |= set(self.live(self.head))
+        wanted, found = VersionState.from_record(stated), state_of(names)
+        is_proved = (wanted.segments, wanted.total) == (found.segments, found.total)
+        return frozenset(names) if is_proved else None
 
     @cached_property
     def _states(self) -> dict[int, VersionState]:

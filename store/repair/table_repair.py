@@ -73,6 +73,7 @@ class TableRepair:
         info = self.records.info or {}
         self.id = self.records.id
         self.directory: str = info.get("directory", f"{catalog.TABLES}/{self.id}")
+        self.is_behind = self.is_behind or self.records.may_lack_newest
         self.report = TableReport(self.name)
         self._loader = StateLoader(self.id, self.directory, self.disk)
 
@@ -90,6 +91,10 @@ class TableRepair:
                 self._add(records.head, self._found_files())
         else:
             self._rebuild()
+        if self.is_behind and records.head:
+            self.report.findings.append(
+                f"rows may be lost: versions after {records.head} may be lost, but for those found as files"
+            )
         if self.report.outcome != "left out":
             self._count()
         return self.report
@@ -132,6 +137,8 @@ class TableRepair:
             self.report.findings = [*self.report.findings[:0], *faults]
             return False
         self._need(SegmentMeta.from_record(records.segments[name]["meta"]) for name in live)
+        if made := len(live.intersection(records.remade)):
+            self.report.findings.append(f"{made} lost records of segments were made again from their rows")
         return True
 
     def _faults(self) -> Iterable[str]:
@@ -160,7 +167,7 @@ class TableRepair:
     def _rebuild(self) -> None:
         """Runs step 2."""
         records, self.report.outcome = self.records, "rebuilt"
-        found = [*self._known_segments(), *self._found_files(is_asked=not self._is_exact())]
+        found = self._found_segments()
         schema = self._schema(found)
         if schema is None:
             self.report.outcome = "left out"
@@ -189,6 +196,37 @@ class TableRepair:
                 "delete bitmaps are lost: rows that TRUNCATE, INSERT OVERWRITE or DROP PARTITION removed may "
                 "be back"
             )
+
+    def _found_segments(self) -> list[FoundSegment]:
+        """Returns the segments of the newest version, all that may be if some of them are lost."""
+        records, wanted, said = self.records, self._proved_live(), list(self.report.findings)
+        if wanted is not None:
+            found = [each for each in self._known_segments() if each.segment.meta.id in wanted]
+            found += self._found_files(wanted)
+            if {each.segment.meta.id for each in found} == wanted:
+                return found
+            self.report.findings = said
+        found = self._known_segments()
+        if self._is_exact():
+            return found
+        found += self._found_files(frozenset(records.added_by) if wanted is not None else None)
+        if wanted is not None:
+            lost = wanted - set(records.segments) - {each.segment.meta.id for each in found}
+            if lost:
+                self.report.findings.append(
+                    f"rows are lost, and older or removed ones may be back: {len(lost)} of the {len(wanted)} "
+                    f"segments of version {records.head} have no record"
+                )
+        elif self.is_behind or records.salvage.may_lack_below("segments", records.prefix):
+            self.report.findings.append(
+                "rows may be lost, and older or removed ones may be back: no record tells which segments the "
+                "newest version had"
+            )
+        return found
+
+    def _proved_live(self) -> frozenset[str] | None:
+        """Returns the ids of the segments of the newest version, None where they are not sure."""
+        return None if self.is_behind else self.records.proved_live
 
     def _is_exact(self) -> bool:
         """Returns whether the live segments are known and unknown files are those of failed loads."""
@@ -229,24 +267,26 @@ class TableRepair:
         known = [SegmentMeta.from_record(meta) for meta in metas if meta is not None]
         return len(known) == len(metas) and not missing_files(self.disk, self.directory, known)
 
-    def _found_files(self, *, is_asked: bool = True) -> list[FoundSegment]:
-        """Returns the segments that have files and no record."""
-        if not is_asked:
-            return []
+    def _found_files(self, wanted: frozenset[str] | None = None) -> list[FoundSegment]:
+        """Returns the segments that have files and no record, all or those with some ids."""
         known = {meta["meta"]["file"] or name for name, meta in self.records.segments.items()}
         known |= {key[8:].decode() for key in self.records.packed.get("trash", {})}
         found = []
         for name in segment_ids(self.disk, self.directory):
-            if name in known or f"{name}.keys" in self.prepared:
+            if (
+                name in known
+                or f"{name}.keys" in self.prepared
+                or (wanted is not None and name not in wanted)
+            ):
                 continue
             try:
                 description = describe(self.disk, self.directory, name)
                 meta = described(self.disk, self.directory, description)
                 segment = Segment(self.disk, self.directory, meta, description.schema)
-                found.append(proved(segment, 0))
+                found.append(proved(segment, self.records.added_by.get(name, 0)))
             except StoreError as error:
                 self.report.findings.append(f"a file is left out: {error.message}")
-        if found:
+        if found and wanted is None:
             rows = sum(each.segment.rows for each in found)
             self.report.findings.append(
                 f"{len(found)} segments of {rows} rows were found as files, and no record tells whether "
