@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise, product
 from pathlib import Path
@@ -104,7 +104,7 @@ class Salvage:
 
     def may_lack(self, database: str, key: bytes) -> bool:
         """Returns whether the file may have had a record that is lost."""
-        return any(low <= key and (high is None or key < high) for low, high in self.lost.get(database, ()))
+        return _is_within(self.lost.get(database, ()), key)
 
     def may_lack_below(self, database: str, prefix: bytes) -> bool:
         """Returns whether records with some prefix of their key may be lost."""
@@ -213,6 +213,7 @@ class _Walk:
         self.page_bytes = head.page_bytes if head is not None else _page_bytes(data)
         self.free: set[int] = set()
         self.seen: set[int] = set()
+        self.near: dict[str, list[tuple[bytes, bytes | None]]] = {}  # ranges in which lost pages are searched
         self.transaction = head.transaction if head is not None else 0
         self._data = data
         self._corrections = _CORRECTED_PAGES_MAX
@@ -288,7 +289,9 @@ class _Walk:
         place = _Place(number, depth, name, low, high)
         nodes = None
         if number not in self.free and number not in self.seen:
-            nodes = self._nodes(self.page(number), place) or self._corrected_nodes(place)
+            nodes = self._nodes(self.page(number), place)
+            if nodes is None or not self._is_plausible(nodes, place):
+                nodes = self._corrected_nodes(place) or nodes
         if nodes is None:
             self._lose(name, low, high)
             return
@@ -296,8 +299,11 @@ class _Walk:
         if depth > 1:
             keys = [low, *(key for key, _, _ in nodes[1:])]
             ends: list[bytes | None] = [*keys[1:], high]
+            before = len(self.found.lost.get(name, ()))
             for key, end, (_, child, _) in zip(keys, ends, nodes, strict=True):
                 yield from self._leaves(int.from_bytes(child, "little"), depth - 1, name, key, end)
+            if len(self.found.lost.get(name, ())) > before:  # a key between two children may be wrong
+                self.near.setdefault(name, []).append((low, high))
             return
         for key, value, flags in nodes:
             yield key, self._large(value) if flags == BIG_DATA else value, flags
@@ -322,15 +328,33 @@ class _Walk:
         if not self._corrections or len(page) < self.page_bytes or at.number < 2 or at.name == _FREE:
             return None
         self._corrections -= 1
+        seen = set(self.seen)
         for place, bit in product(_structure(page), range(8)):
             page[place] ^= 1 << bit
             nodes = self._nodes(bytes(page), at)
             page[place] ^= 1 << bit
             if nodes is not None and self._is_proved(nodes, at):
                 return nodes
+            self.seen = set(seen)  # large values of a wrong guess
         return None
 
+    def _is_plausible(self, nodes: list[tuple[bytes, bytes, int]], at: _Place) -> bool:
+        """Returns whether nodes need no other bit than one of a record, which its checksum tells."""
+        if at.depth > 1 or at.name == _MAIN:
+            return self._is_proved(nodes, at)
+        if at.name == _FREE:
+            return True
+        seen = set(self.seen)
+        records = [(key, self._large(value) if flags == BIG_DATA else value) for key, value, flags in nodes]
+        self.seen = seen
+        return all(
+            _is_sound(at.name, key, value) or _corrected(at.name, key, value) is not None
+            for key, value in records
+        )
+
     def _is_proved(self, nodes: list[tuple[bytes, bytes, int]], at: _Place) -> bool:
+        if at.depth > 1 and at.name == _FREE:
+            return True
         if at.depth > 1:
             children = [int.from_bytes(child, "little") for _, child, _ in nodes]
             return all(1 < child < self.pages and child not in self.free for child in children)
@@ -420,6 +444,10 @@ def _structure(page: bytes | bytearray) -> list[int]:
     return sorted(found)
 
 
+def _is_within(ranges: Iterable[tuple[bytes, bytes | None]], key: bytes) -> bool:
+    return any(low <= key and (high is None or key < high) for low, high in ranges)
+
+
 def _is_sound(name: str, key: bytes, value: bytes) -> bool:
     try:
         verify(name, key, value)
@@ -449,7 +477,8 @@ def _search(walk: _Walk, found: Salvage, *, everything: bool) -> None:
         if value[_FORMAT_AT] == 1 and (everything or len(names) > 1):
             continue  # such a record does not prove its place
         for name in names:
-            if found.may_lack(name, key) and _is_sound(name, key, value):
+            is_near = not everything and _is_within(walk.near.get(name, ()), key)
+            if (is_near or found.may_lack(name, key)) and _is_sound(name, key, value):
                 found.keep(name, key, value)
 
 
