@@ -4,6 +4,7 @@
 2. With autocommit off, the first statement that reads or writes a stored table begins a transaction, whose
    snapshot is that of the statement. COMMIT and ROLLBACK end it. A statement that may not stand in a
    transaction, such as CREATE TABLE, commits it first, and so does BEGIN.
+   `autocommit_off_begins_transaction = false` leaves each statement a transaction of its own, as Doris does.
 3. Isolation level and access mode are variables of the session. SET TRANSACTION without a scope sets them for
    the next transaction alone, which may be one statement.
 """
@@ -53,7 +54,7 @@ class SessionTransaction:
     @property
     def autocommit(self) -> bool:
         """Whether a statement outside of BEGIN .. COMMIT is a transaction of its own."""
-        return self._variables.flag(names.AUTOCOMMIT)
+        return self._variables.flag(names.AUTOCOMMIT) or not self._variables.flag(names.OFF_BEGINS)
 
     def set_autocommit(self, value: str | None) -> None:
         """Sets the variable; a change from off to on commits the open transaction.

@@ -297,3 +297,13 @@ def test_own_writes_are_read_unless_the_session_says_otherwise(session: Session)
     assert run(session, "SELECT v FROM t") == [(0,), (0,)]
     run(session, "ROLLBACK; BEGIN; UPDATE t SET v = 0")
     assert run(session, "SELECT v FROM t") == [(10,), (20,)]
+
+
+def test_autocommit_off_begins_no_transaction_where_the_variable_says_so(store: Store) -> None:
+    """Clients of Doris, such as dbt, turn autocommit off and never commit."""
+    with Session(store, "db") as session:
+        run(session, "SET autocommit_off_begins_transaction = false")
+        run(session, OFF)
+        run(session, WRITES["insert"])
+        assert not session.in_transaction
+    assert (3, 30) in seen(store)
