@@ -129,6 +129,14 @@ def test_pandas_writes_and_reads(mysql_engine: Any) -> None:
     assert sorted(pd.read_sql_table("t", mysql_engine)["k"]) == [1, 2, 7, 8]
 
 
+def test_pandas_makes_and_replaces_a_table_without_a_key(mysql_engine: Any) -> None:
+    frame = pd.DataFrame({"k": [1, 2, 2], "v": ["a", "b", "b"], "d": pd.to_datetime(["2024-01-01"] * 3)})
+    for way, rows in (("fail", 3), ("append", 6), ("replace", 3)):
+        assert frame.to_sql("made", mysql_engine, if_exists=way, index=False) == 3
+        assert pd.read_sql("SELECT k FROM made", mysql_engine)["k"].tolist().count(2) == rows // 3 * 2
+    assert pd.read_sql_table("made", mysql_engine)["d"].tolist() == [pd.Timestamp("2024-01-01")] * 3
+
+
 def test_the_style_of_show_create_table_is_checked(mysql_engine: Any) -> None:
     with (
         mysql_engine.connect() as connection,
