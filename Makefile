@@ -39,11 +39,11 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint mariadb ## lint, format, types and every kind of test in its short form (13 minutes on two cores)
+test: lint mariadb ## lint, format, types and every kind of test in its short form
 	@echo '== pytest'
 	@$(PYTEST)
 
-test-all: lint mariadb ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
+test-all: lint mariadb ## the same with all examples, histories and kills; what .ci/run runs (23 minutes)
 	@echo '== pytest, full weight'
 	@SEQSTORE_TESTS=all $(PYTEST)
 

@@ -23,7 +23,7 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked
+        add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked clock
         date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
@@ -32,7 +32,7 @@ INTERNAL: Final = frozenset(
         numbers since_1970 text text_beside time_of_day times texts
         to_days ts ts_of two_digit_week_0 two_digit_week_1
         two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_date_monday week_date_sunday week_mode_3
-        weekday_of
+        weekday_of time_hours
         whole_beside year_of_week_2
         yearweek_mode_2 yearweek_mode_3
         """,
