@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.catalog.accounts import Account
+from seqstore.store.catalog.accounts import Account, Accounts
 from seqstore.store.errors import AccessDeniedError
 from seqstore.store.runtime.addresses import is_loopback
 
@@ -105,6 +105,25 @@ class LoginGuard:
     def _left(self, allowance: _Allowance) -> float:
         gained = (self._clock() - allowance.at) * _FAILURES_PER_SECOND
         return min(allowance.left + gained, float(FAILURES_AT_ONCE_MAX))
+
+
+def log_in(accounts: Accounts, guard: LoginGuard, name: str, password: str, address: str) -> str:
+    """Returns the name in the catalog of the user that logs in from an address.
+
+    Raises:
+        AccessDeniedError: another password, no user of that host, or too many failures before.
+    """
+    account = accounts.known(name, password, address)
+    if account is None:
+        guard.check(address, name)
+        try:
+            account = accounts.log_in(name, password, address)
+        except AccessDeniedError:
+            guard.failed(address, name)
+            raise
+        guard.succeeded(address, name)
+    check_reachable(account, address)
+    return account.name
 
 
 def check_reachable(account: Account, address: str) -> None:

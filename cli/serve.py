@@ -171,8 +171,8 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     certificates = Certificates(settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
     signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
     watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
-    # Statements end at once when the server stops, before services that wait for their work. Scans start
-    # first: a client of HTTP is told their ports.
+    # Statements end at once when the server stops, before services that wait for their work. Scan services
+    # start first, because HTTP answers name their ports.
     return [*services, BackgroundService(watch.start, watch.stop), *scans, http, mysql]
 
 

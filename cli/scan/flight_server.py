@@ -20,21 +20,25 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, log_in
 from seqstore.cli.scan.flight_messages import command, encoded, message
 from seqstore.cli.scan.plan import parse_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, Store, StoreError
+from seqstore.store.runtime.addresses import is_loopback
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.parse.single_scan import names_tablets
 from seqstore.store.sql.parse.statement_values import Query
 
 _log: Final = logging.getLogger("seqstore.flight")
-_ADDRESS: Final = "gRPC"  # of all clients: a middleware does not know the peer
+# A middleware does not know its peer: users of particular hosts log in only where all clients are local.
+_LOCAL: Final = "127.0.0.1"
+_ANYWHERE: Final = "0.0.0.0"
 _TOKEN_SECONDS: Final = 86_400.0
 _TOKENS_MAX: Final = 10_000
 _LOGIN: Final = "login"
@@ -77,9 +81,10 @@ class _Login(flight.ServerMiddleware):  # type: ignore[misc]
 class _Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Reads the header `authorization` of every call."""
 
-    def __init__(self, store: Store, guard: LoginGuard) -> None:
+    def __init__(self, store: Store, guard: LoginGuard, address: str) -> None:
         self._store = store
         self._guard = guard
+        self._address = address
         self._tokens = _Tokens()
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Login:
@@ -97,21 +102,10 @@ class _Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if scheme.lower() != "basic" or not colon:
             raise flight.FlightUnauthenticatedError("no valid Basic authorization")
         try:
-            return _Login(name, self._tokens.add(self._log_in(name, password)))
+            user = log_in(self._store.accounts, self._guard, name, password, self._address)
         except AccessDeniedError as error:
             raise flight.FlightUnauthenticatedError(error.message) from error
-
-    def _log_in(self, name: str, password: str) -> str:
-        if self._store.accounts.known(name, password) is not None:
-            return name
-        self._guard.check(_ADDRESS, name)
-        try:
-            self._store.accounts.log_in(name, password)
-        except AccessDeniedError:
-            self._guard.failed(_ADDRESS, name)
-            raise
-        self._guard.succeeded(_ADDRESS, name)
-        return name
+        return _Login(user, self._tokens.add(user))
 
 
 class _AnyHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
@@ -135,11 +129,12 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         self, store: Store, location: str, guard: LoginGuard, certificate: tuple[bytes, bytes] | None = None
     ) -> None:
         self._store = store
+        is_local = is_loopback(urlsplit(location).hostname or "")
         super().__init__(
             location,
             auth_handler=_AnyHandshake(),
             tls_certificates=[certificate] if certificate is not None else None,
-            middleware={_LOGIN: _Logins(store, guard)},
+            middleware={_LOGIN: _Logins(store, guard, _LOCAL if is_local else _ANYWHERE)},
         )
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:

@@ -93,7 +93,7 @@ def require_table(store: Store, user: str, database: str, table: str) -> str:
         AccessDeniedError: the user may not.
         NotFoundError: no such table.
     """
-    store.accounts.require(user, "SELECT", database)
+    store.accounts.require(user, "SELECT", database, table)
     if store.views.find(database, table) is not None:
         raise NotFoundError(
             f"{database}.{table} is a view, which has no tablets; read it over the MySQL protocol or Arrow "

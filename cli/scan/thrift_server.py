@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.login_guard import LoginGuard, log_in
 from seqstore.cli.scan import thrift_wire as wire
 from seqstore.cli.scan.plan import planned_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
@@ -174,8 +174,8 @@ class _Connection:
         return wire.reply(name, number, result)
 
     def _open_scanner(self, given: dict[int, Any]) -> dict[int, wire.Typed]:
-        user, password = (_text(given, field) for field in (9, 10))
-        self._log_in(user, password)
+        name, password = (_text(given, field) for field in (9, 10))
+        user = log_in(self._store.accounts, self._guard, name, password, self._address)
         if len(self._scanners) >= _SCANNERS_MAX:
             raise InvalidInputError(f"more than {_SCANNERS_MAX} scanners of one connection", kind="too_many")
         self._client.settimeout(self._idle_seconds)
@@ -201,17 +201,6 @@ class _Connection:
             2: (wire.STRING, context),
             3: (wire.LIST, (wire.STRUCT, columns)),
         }
-
-    def _log_in(self, user: str, password: str) -> None:
-        if self._store.accounts.known(user, password) is not None:
-            return
-        self._guard.check(self._address, user)
-        try:
-            self._store.accounts.log_in(user, password)
-        except AccessDeniedError:
-            self._guard.failed(self._address, user)
-            raise
-        self._guard.succeeded(self._address, user)
 
     def _get_next(self, given: dict[int, Any]) -> dict[int, wire.Typed]:
         scanner = self._scanners.get(given.get(1, b""))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# The version that clients are told (translate.functions.SERVER_VERSION), as these comments write it.
+# The server's version (translate.functions.SERVER_VERSION), as these comments write it.
 VERSION: Final = 50799
 _PARTS: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|#[^\n]*"

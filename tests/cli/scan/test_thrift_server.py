@@ -121,6 +121,17 @@ def test_user_password_and_privilege_are_checked_when_a_tablet_is_read(
     assert client.open(plan, ids, user)[1][1] == code
 
 
+def test_a_user_of_another_host_does_not_log_in(store: Store, client: ThriftClient) -> None:
+    """The address did not count, and privileges of a user of the same name did."""
+    store.accounts.create("far", host="10.%")
+    store.accounts.create("near", host="127.%")
+    store.accounts.grant("near:127.%", ["SELECT"], "db.t")
+    plan, ids = planned(store, "SELECT k FROM t")
+    codes = [client.open(plan, ids, f"{user}:")[1][1] for user in ("near", "far")]
+    assert codes[0] == OK
+    assert codes[1] != OK
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
