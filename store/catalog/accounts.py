@@ -143,8 +143,7 @@ class Accounts:
 
     def find(self, name: str) -> Account | None:
         """Returns one user by its name in the catalog, None when there is none."""
-        with self._catalog.read() as tx:
-            return _find(tx, name)
+        return self._catalog.recall((Account, name), lambda tx: _find(tx, name))
 
     def at(self, user: str, address: str) -> Account | None:
         """Returns the user that a client of an address logs in as: that of the most specific host."""

@@ -40,6 +40,24 @@ class AnyIds:
         return pa.array(np.arange(1, count + 1, dtype=np.int64))
 
 
+class LoadIds:
+    """The values that one load takes from a source.
+
+    Attributes:
+        first: the smallest of them, 0 before there is one.
+    """
+
+    def __init__(self, source: Ids) -> None:
+        self.first = 0
+        self._source = source
+
+    def take(self, count: int) -> pa.Array:
+        values = self._source.take(count)
+        if count:
+            self.first = min(values[0].as_py(), self.first or _VALUE_MAX)
+        return values
+
+
 class IdSource:
     """The values of one column, for all threads of a process.
 

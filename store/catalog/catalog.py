@@ -39,7 +39,7 @@ Transactions are those of `catalog.environment`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -142,21 +142,43 @@ def lost_record(database: str, key: bytes, fault: str) -> CorruptionError:
     )
 
 
+class Handles(dict[str, Any]):
+    """LMDB's handles of the databases that a transaction has touched, by name; `every` has those of all."""
+
+    every: Mapping[str, Any]
+
+    def __missing__(self, name: str) -> Any:
+        handle = self[name] = self.every[name]
+        return handle
+
+
 @dataclass(eq=False, slots=True)
 class CatalogTransaction:
     """Access to records within one LMDB transaction; made by `Catalog.read` and `Catalog.write`.
 
     Attributes:
-        states: table states that the followers of a leader share (catalog.commit_group); None outside of a
-            group. Another writer of the group may have written them, and their commit is still to come: no
+        databases: those that it has touched.
+        states: table states that the followers of a leader share (environment.commit_group); None outside of
+            a group. Another writer of the group may have written them, and their commit is still to come: no
             cache may keep them.
         made: table states that this writer made; its followers receive them after its part has succeeded.
+        answers: what `Catalog.recall` will find once the transaction is committed without followers.
     """
 
     _txn: lmdb.Transaction
-    _db: dict[str, Any]
+    databases: Handles
     states: dict[int, Any] | None = None
     made: dict[int, Any] = field(default_factory=dict)
+    answers: dict[Hashable, Any] = field(default_factory=dict)
+
+    def within(self, txn: lmdb.Transaction) -> CatalogTransaction:
+        """Returns the access of a follower, whose LMDB transaction is nested in this one's."""
+        return CatalogTransaction(txn, self.databases, states=self.made)
+
+    @property
+    def number(self) -> int:
+        """The number of the newest commit that a transaction for reading sees."""
+        return int(self._txn.id())
 
     @property
     def is_shared(self) -> bool:
@@ -165,8 +187,13 @@ class CatalogTransaction:
 
     def get(self, database: str, key: bytes) -> Any:
         """Returns the record under a key, None when there is none."""
-        data = self._txn.get(key, db=self._db[database])
+        data = self._txn.get(key, db=self.databases[database])
         return None if data is None else unpack(database, key, data)
+
+    def get_with_digest(self, database: str, key: bytes) -> tuple[Any, bytes | None]:
+        """Returns the record under a key and its checksum, None for both when there is none."""
+        data = self._txn.get(key, db=self.databases[database])
+        return (None, None) if data is None else (unpack(database, key, data), bytes(data[:8]))
 
     def require(self, database: str, key: bytes) -> Any:
         """Returns the record under a key that another record refers to.
@@ -174,20 +201,20 @@ class CatalogTransaction:
         Raises:
             CorruptionError: there is none.
         """
-        data = self._txn.get(key, db=self._db[database])
+        data = self._txn.get(key, db=self.databases[database])
         if data is None:
             raise lost_record(database, key, "is missing")
         return unpack(database, key, data)
 
     def digest(self, database: str, key: bytes) -> bytes | None:
         """Returns the checksum of the record under a key, None when there is none."""
-        data = self._txn.get(key, db=self._db[database])
+        data = self._txn.get(key, db=self.databases[database])
         return None if data is None else bytes(data[:8])
 
     def put(self, database: str, key: bytes, value: Any) -> bytes:
         """Stores a record; returns its checksum."""
         data = pack(database, key, value)
-        self._txn.put(key, data, db=self._db[database])
+        self._txn.put(key, data, db=self.databases[database])
         return data[:8]
 
     def put_new(self, database: str, key: bytes, value: Any) -> bytes:
@@ -197,7 +224,7 @@ class CatalogTransaction:
             CorruptionError: it has one.
         """
         data = pack(database, key, value)
-        if not self._txn.put(key, data, overwrite=False, db=self._db[database]):
+        if not self._txn.put(key, data, overwrite=False, db=self.databases[database]):
             raise lost_record(database, key, "exists already, though no newer version is known")
         return data[:8]
 
@@ -208,18 +235,18 @@ class CatalogTransaction:
             CorruptionError: it does not match its checksum.
         """
         verify(database, key, data)
-        self._txn.put(key, data, db=self._db[database])
+        self._txn.put(key, data, db=self.databases[database])
 
     def count(self, database: str) -> int:
         """Returns the number of records of a database."""
-        return int(self._txn.stat(self._db[database])["entries"])
+        return int(self._txn.stat(self.databases[database])["entries"])
 
     def delete(self, database: str, key: bytes) -> None:
-        self._txn.delete(key, db=self._db[database])
+        self._txn.delete(key, db=self.databases[database])
 
     def items(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
         """Yields keys and raw records that start with a prefix, ascending."""
-        with self._txn.cursor(db=self._db[database]) as cursor:
+        with self._txn.cursor(db=self.databases[database]) as cursor:
             found = cursor.set_range(prefix) if prefix else cursor.first()
             while found:
                 key = bytes(cursor.key())

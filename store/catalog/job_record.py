@@ -21,10 +21,12 @@ class JobRecord(ABC):
         state: one of the kind's own states.
         owner: the process that runs the job.
         final_states: a job in one of them never runs again.
+        optional_fields: are not stored while they are empty.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     final_states: ClassVar[frozenset[str]]
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
     state: str
     owner: Owner
 
@@ -35,7 +37,8 @@ class JobRecord(ABC):
 
     def to_record(self) -> dict[str, Any]:
         """Returns the record that `from_record` reads."""
-        return asdict(self)
+        found = asdict(self)
+        return {name: value for name, value in found.items() if value or name not in self.optional_fields}
 
     @property
     @abstractmethod

@@ -60,8 +60,18 @@ class JobStore(Generic[J]):
         return self.change(job_id, lambda job: job.taken_over(owner) if job.is_abandoned else job)
 
     def change(self, job_id: int, change: Callable[[J], J]) -> J:
-        """Replaces a job by the result of a function, and returns it; an equal result writes nothing."""
-        return self._opened(self._records.change(job_id, self._on_record(change)))
+        """Replaces a job by the result of a function, and returns it; an equal result writes nothing.
+
+        Nothing is read after the commit, so an error means that the job is unchanged.
+        """
+        found: list[J] = []
+
+        def kept(job: J) -> J:
+            found.append(change(job))
+            return found[-1]
+
+        self._records.change(job_id, self._on_record(kept))
+        return found[-1]
 
     def change_within(self, tx: CatalogTransaction, job_id: int, change: Callable[[J], J]) -> None:
         """Changes a job as a part of a larger transaction."""

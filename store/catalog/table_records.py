@@ -33,6 +33,18 @@ def create_table(
     return table_id
 
 
+def tables_with(tx: CatalogTransaction, name: str) -> list[int]:
+    """Returns the tables whose newest schema has a property that is not empty."""
+    found = []
+    for key, _ in tx.items("tables"):
+        table_id = int.from_bytes(key)
+        _, revision = tx.require("heads", key)
+        schema = tx.require("schemas", records.schema_key(table_id, revision))
+        if schema["properties"].get(name):
+            found.append(table_id)
+    return found
+
+
 def exchange_names(tx: CatalogTransaction, database: int, one: str, other: str) -> None:
     """Exchanges the names of two tables; their rows, histories and handles stay with their ids."""
     names = (one, other)

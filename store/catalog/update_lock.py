@@ -26,8 +26,9 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
-from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue, disk_errors
+from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue
 from seqstore.store.runtime import cancellation
+from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.runtime.forks import new_lock
 
 CONFIG_NAME: Final = "enable_concurrent_update"
@@ -67,8 +68,7 @@ def update_mode(catalog: Catalog, default: bool, wanted: str | None) -> Concurre
             raise InvalidInputError(
                 f"concurrency {wanted!r}: expected one of {known}", kind="bad_concurrency"
             ) from None
-    with catalog.read() as tx:
-        chosen = tx.get("config", CONFIG_NAME.encode())
+    chosen = catalog.recall(CONFIG_NAME, lambda tx: tx.get("config", CONFIG_NAME.encode()))
     is_concurrent = default if chosen is None else chosen == "true"
     return ConcurrencyMode.OPTIMISTIC if is_concurrent else ConcurrencyMode.SERIAL
 
@@ -93,7 +93,6 @@ def update_lock(
         UnavailableError: it is not free in time, with the text of U4.
         ConflictError: a deadlock, and the owner is the youngest in it.
     """
-    owner = owner or LockOwner()
     with _locked(directory, f"{table_id}.update", about or f"table {table_id}", owner, seconds):
         yield
 
@@ -104,7 +103,7 @@ def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
     with ExitStack() as held:
         name = f"{table_id}.again"
         try:
-            held.enter_context(_locked(directory, name, name, LockOwner(), _RETRY_LOCK_SECONDS))
+            held.enter_context(_locked(directory, name, name, None, _RETRY_LOCK_SECONDS))
         except UnavailableError as error:
             if error.kind != BUSY:  # the statement was ended
                 raise
@@ -114,7 +113,9 @@ def retry_lock(directory: Path, table_id: int) -> Iterator[bool]:
 
 
 @contextmanager
-def _locked(directory: Path, name: str, about: str, owner: LockOwner, seconds: float) -> Iterator[None]:
+def _locked(
+    directory: Path, name: str, about: str, owner: LockOwner | None, seconds: float
+) -> Iterator[None]:
     deadline = time.monotonic() + seconds
     with ExitStack() as held:
         try:
@@ -134,9 +135,11 @@ def _locked(directory: Path, name: str, about: str, owner: LockOwner, seconds: f
 def _opened(path: Path) -> Iterator[int]:
     """Opens a lock file for the block; closing it releases the lock. In a child that was forked within the
     block the file is closed already, and its descriptor may be that of another file by now."""
-    with disk_errors(path):
+    try:
         path.parent.mkdir(exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise disk_error(path, error) from error
     owner = object()
     with _held_lock:
         _held[handle] = owner

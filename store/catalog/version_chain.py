@@ -12,109 +12,12 @@ Versions that earlier programs made have no state and are read without this proo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
-
-import xxhash
+from collections.abc import Iterator
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction, lost_record
+from seqstore.store.catalog.version_record import EMPTY, VersionState, require_bitmap
 from seqstore.store.errors import CorruptionError
-
-_WORD: Final = 2**64
-
-
-@dataclass(frozen=True)
-class VersionState:
-    """What a version record states.
-
-    Attributes:
-        segments: the number of live segments.
-        total: the sum of the hashes of their ids, modulo 2^64.
-        bitmap: checksum of the version's own record in `bitmaps`, None without one.
-        before: checksum of the record of the version before, None where it is gone.
-    """
-
-    segments: int
-    total: int
-    bitmap: bytes | None = None
-    before: bytes | None = None
-
-    def to_record(self) -> dict[str, Any]:
-        record = {"segments": self.segments, "sum": self.total, "bitmap": self.bitmap, "before": self.before}
-        return {name: value for name, value in record.items() if value is not None}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> VersionState:
-        return cls(record["segments"], record["sum"], record.get("bitmap"), record.get("before"))
-
-    def followed_by(self, added: Iterable[str], dropped: Iterable[str]) -> VersionState:
-        """Returns the segments of the next version."""
-        new, old = list(added), list(dropped)
-        total = self.total + _sum(new) - _sum(old)
-        return VersionState(self.segments + len(new) - len(old), total % _WORD)
-
-
-EMPTY: Final = VersionState(0, 0)
-
-
-def state_of(segment_ids: Iterable[str]) -> VersionState:
-    """Returns the state of a version with some live segments."""
-    return EMPTY.followed_by(segment_ids, ())
-
-
-def _sum(segment_ids: Iterable[str]) -> int:
-    return sum(xxhash.xxh3_64_intdigest(segment.encode()) for segment in segment_ids)
-
-
-def live_segments(tx: CatalogTransaction, table_id: int, version: int) -> list[str]:
-    """Returns the ids of the segments that the catalog has for a version."""
-    return [
-        key[8:].decode()
-        for key, record in tx.records("segments", catalog.table_key(table_id))
-        if record["created"] <= version and not 0 < record["dropped"] <= version
-    ]
-
-
-def require_segments(
-    stated: VersionState | None, segment_ids: Iterable[str], table_id: int, version: int
-) -> None:
-    """Raises unless segments are those that a version states.
-
-    Raises:
-        CorruptionError: some are missing, or too many.
-    """
-    if stated is None:
-        return
-    found = state_of(segment_ids)
-    if (found.segments, found.total) != (stated.segments, stated.total):
-        key = catalog.version_key(table_id, version)
-        raise lost_record(
-            "versions",
-            key,
-            f"states {stated.segments} segments of table {table_id} version {version}, and the catalog has "
-            f"{found.segments} or others",
-        )
-
-
-def require_bitmap(tx: CatalogTransaction, table_id: int, version: int) -> None:
-    """Raises unless the delete bitmap record of a version is the one that was stored.
-
-    Raises:
-        CorruptionError: it is missing, or another one.
-    """
-    key = catalog.version_key(table_id, version)
-    horizon = tx.get("horizons", catalog.table_key(table_id)) or {}
-    if version <= int(horizon.get("oldest", 0)) and "bitmaps" in horizon:
-        stated = dict(map(tuple, horizon["bitmaps"])).get(version)
-    else:
-        record = tx.get("versions", key)
-        if record is None or "state" not in record:
-            return
-        stated = record["state"].get("bitmap")
-    if tx.digest("bitmaps", key) != stated:
-        raise lost_record("bitmaps", key, "is not the one that its version states")
 
 
 def require_whole(tx: CatalogTransaction, table_id: int) -> None:

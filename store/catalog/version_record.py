@@ -10,16 +10,18 @@ Fields of a stored record: `revision`, `txn`, `label`, `operation`, `time_ms`, `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
+import xxhash
 from pyroaring import BitMap
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.version_chain import VersionState, live_segments, require_bitmap, state_of
+from seqstore.store.catalog.catalog import CatalogTransaction, lost_record
 from seqstore.store.segment.delete_bitmap import HiddenRows, Positions, bitmap_of, children, unite
+
+_WORD: Final = 2**64
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,49 @@ class CommitInfo:
             tuple(record.get("features", ())),
             (app[0], app[1]) if app else None,
         )
+
+
+@dataclass(frozen=True)
+class VersionState:
+    """What a version record states: the segments that are live, and the records it belongs to.
+
+    Attributes:
+        segments: the number of live segments.
+        total: the sum of the hashes of their ids, modulo 2^64.
+        bitmap: checksum of the version's own record in `bitmaps`, None without one.
+        before: checksum of the record of the version before, None where it is gone.
+    """
+
+    segments: int
+    total: int
+    bitmap: bytes | None = None
+    before: bytes | None = None
+
+    def to_record(self) -> dict[str, Any]:
+        record = {"segments": self.segments, "sum": self.total, "bitmap": self.bitmap, "before": self.before}
+        return {name: value for name, value in record.items() if value is not None}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> VersionState:
+        return cls(record["segments"], record["sum"], record.get("bitmap"), record.get("before"))
+
+    def followed_by(self, added: Iterable[str], dropped: Iterable[str]) -> VersionState:
+        """Returns the segments of the next version."""
+        new, old = list(added), list(dropped)
+        total = self.total + _sum(new) - _sum(old)
+        return VersionState(self.segments + len(new) - len(old), total % _WORD)
+
+
+EMPTY: Final = VersionState(0, 0)
+
+
+def state_of(segment_ids: Iterable[str]) -> VersionState:
+    """Returns the state of a version with some live segments."""
+    return EMPTY.followed_by(segment_ids, ())
+
+
+def _sum(segment_ids: Iterable[str]) -> int:
+    return sum(xxhash.xxh3_64_intdigest(segment.encode()) for segment in segment_ids)
 
 
 @dataclass(frozen=True)
@@ -194,14 +239,15 @@ def put_version_record(
     Args:
         hidden: the rows that it hides; its own record of them covers those of earlier versions too.
     """
+    earlier, digest = None, None
+    if version > 1:
+        earlier, digest = tx.get_with_digest("versions", catalog.version_key(table_id, version - 1))
+    key = catalog.version_key(table_id, version)
+    bitmap = _put_bitmap(tx, table_id, version, key, hidden or {})
     stored = record.to_record()
-    key, before = catalog.version_key(table_id, version), catalog.version_key(table_id, version - 1)
-    earlier = tx.get("versions", before) if version > 1 else None
     if earlier is not None:
         stored["time_ms"] = max(record.time_ms, earlier["time_ms"])
-    bitmap = _put_bitmap(tx, table_id, version, hidden)
     state = _state_before(tx, table_id, version, earlier).followed_by(record.added, record.dropped)
-    digest = tx.digest("versions", before) if earlier is not None else None
     stored["state"] = replace(state, bitmap=bitmap, before=digest).to_record()
     tx.put_new("versions", key, stored)
 
@@ -216,17 +262,17 @@ def _state_before(
 
 
 def _put_bitmap(
-    tx: CatalogTransaction, table_id: int, version: int, hidden: Mapping[str, Positions] | None
+    tx: CatalogTransaction, table_id: int, version: int, key: bytes, hidden: Mapping[str, Positions]
 ) -> bytes | None:
     """Stores the delete bitmap record of a version; returns its checksum, None without one."""
-    own = {name: bitmap_of(positions) for name, positions in (hidden or {}).items()}
+    own = {name: bitmap_of(positions) for name, positions in hidden.items()}
     union, covered = own, list(children(version))
     if covered:  # no later version has the segments that were dropped before this one (K6)
         union = unite([own, *(read_hidden(tx, table_id, child) for child in covered)])
         union = {name: rows for name, rows in union.items() if name in own or _is_live(tx, table_id, name)}
     if not union:
         return None
-    return tx.put("bitmaps", catalog.version_key(table_id, version), hidden_record(union))
+    return tx.put("bitmaps", key, hidden_record(union))
 
 
 def _is_live(tx: CatalogTransaction, table_id: int, segment_id: str) -> bool:
@@ -271,3 +317,52 @@ def read_hidden(tx: CatalogTransaction, table_id: int, version: int) -> HiddenRo
     require_bitmap(tx, table_id, version)
     record = tx.get("bitmaps", catalog.version_key(table_id, version))
     return {} if record is None else hidden_of(record)
+
+
+def live_segments(tx: CatalogTransaction, table_id: int, version: int) -> list[str]:
+    """Returns the ids of the segments that the catalog has for a version."""
+    return [
+        key[8:].decode()
+        for key, record in tx.records("segments", catalog.table_key(table_id))
+        if record["created"] <= version and not 0 < record["dropped"] <= version
+    ]
+
+
+def require_segments(
+    stated: VersionState | None, segment_ids: Iterable[str], table_id: int, version: int
+) -> None:
+    """Raises unless segments are those that a version states.
+
+    Raises:
+        CorruptionError: some are missing, or too many.
+    """
+    if stated is None:
+        return
+    found = state_of(segment_ids)
+    if (found.segments, found.total) != (stated.segments, stated.total):
+        key = catalog.version_key(table_id, version)
+        raise lost_record(
+            "versions",
+            key,
+            f"states {stated.segments} segments of table {table_id} version {version}, and the catalog has "
+            f"{found.segments} or others",
+        )
+
+
+def require_bitmap(tx: CatalogTransaction, table_id: int, version: int) -> None:
+    """Raises unless the delete bitmap record of a version is the one that was stored.
+
+    Raises:
+        CorruptionError: it is missing, or another one.
+    """
+    key = catalog.version_key(table_id, version)
+    horizon = tx.get("horizons", catalog.table_key(table_id)) or {}
+    if version <= int(horizon.get("oldest", 0)) and "bitmaps" in horizon:
+        stated = dict(map(tuple, horizon["bitmaps"])).get(version)
+    else:
+        record = tx.get("versions", key)
+        if record is None or "state" not in record:
+            return
+        stated = record["state"].get("bitmap")
+    if tx.digest("bitmaps", key) != stated:
+        raise lost_record("bitmaps", key, "is not the one that its version states")

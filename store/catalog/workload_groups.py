@@ -135,9 +135,12 @@ class WorkloadGroups:
 
     def of_user(self, user: str) -> tuple[WorkloadGroup, dict[str, str]]:
         """Returns the default group of a user, and its properties."""
-        with self._catalog.read() as tx:
+
+        def read(tx: CatalogTransaction) -> tuple[WorkloadGroup, dict[str, str]]:
             properties = _properties(tx, user)
             return _find(tx, properties.get(USER_GROUP, NORMAL)) or WorkloadGroup(NORMAL), properties
+
+        return self._catalog.recall((WorkloadGroup, user), read)
 
     def set_properties(self, user: str, properties: Mapping[str, str]) -> None:
         """Sets properties of a user; its next statements follow them.

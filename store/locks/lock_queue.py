@@ -34,6 +34,7 @@ from typing import Final
 
 from seqstore.store.errors import ConflictError, UnavailableError
 from seqstore.store.runtime import cancellation
+from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
@@ -94,16 +95,21 @@ class LockQueue:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._path = directory / "queue"
+        self._process = this_process()
 
     @contextmanager
-    def place(self, lock: str, about: str, owner: LockOwner, seconds: float) -> Iterator[None]:
+    def place(self, lock: str, about: str, owner: LockOwner | None, seconds: float) -> Iterator[None]:
         """Waits for the turn of a lock, and holds it for the block.
+
+        Args:
+            owner: that may hold several locks; None for one that holds only this.
 
         Raises:
             UnavailableError: its turn did not come in time.
             ConflictError: a deadlock, and the owner is the youngest in it.
         """
-        request = Request(lock, about, owner.id, owner.label, owner.since, this_process())
+        owner = owner or LockOwner()
+        request = Request(lock, about, owner.id, owner.label, owner.since, self._process)
         deadline = time.monotonic() + seconds
         pid, handle = os.getpid(), -1
         try:
@@ -212,21 +218,24 @@ class LockQueue:
         Args:
             deadline: until when to try; None waits, which is for a moment unless a process is stopped in it.
         """
-        with _of_process, disk_errors(self._path):
-            self._directory.mkdir(exist_ok=True)
-            handle = os.open(self._directory / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        with _of_process:
             try:
-                _lock(handle, deadline)
-                stored = self._read()
-                requests = [each for each in stored if self._is_alive(each)]
-                yield requests
-                self._write(requests)
-            finally:
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a child forked meanwhile has the file open too
-                os.close(handle)
+                self._directory.mkdir(exist_ok=True)
+                handle = os.open(self._directory / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                try:
+                    _lock(handle, deadline)
+                    stored = self._read()
+                    requests = [each for each in stored if self._is_alive(each)]
+                    yield requests
+                    self._write(requests)
+                finally:
+                    fcntl.flock(handle, fcntl.LOCK_UN)  # a child forked meanwhile has the file open too
+                    os.close(handle)
+            except OSError as error:
+                raise disk_error(self._path, error) from error
 
     def _is_alive(self, request: Request) -> bool:
-        if request.process == this_process():
+        if request.process == self._process:
             return (request.number, request.owner) not in _left
         if is_alive(request.process):
             return True
@@ -246,19 +255,6 @@ class LockQueue:
         made = self._directory / "queue.new"
         made.write_text(json.dumps([asdict(each) for each in requests]))
         made.replace(self._path)
-
-
-@contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Raises errors of the disk as those of the store, with the name of the file.
-
-    Raises:
-        UnavailableError: the block failed on a file.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(f"{path}: cannot be written: {error}", kind="disk", path=str(path)) from error
 
 
 def _sleep(handle: int, seconds: float) -> bytes:

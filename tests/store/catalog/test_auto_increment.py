@@ -270,7 +270,7 @@ def test_a_forked_process_takes_values_of_its_own(store: Store) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": MODULES}
     command = [sys.executable, "-W", "ignore", "-c", script, str(store.path)]
-    subprocess.run(command, check=True, env=environment, timeout=60)
+    subprocess.run(command, check=True, env=environment, timeout=200)
     assert sorted(a for _, a, _ in rows_of(table)) == [0, 1, 2, 2, 2, 3, 3, 3]
     table.upsert(pa.table({"a": [9]}))
     assert table.count() == 9

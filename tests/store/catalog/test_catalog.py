@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import lmdb
@@ -24,7 +21,7 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import pack, unpack
-from tests.support.children import MODULES
+from tests.support.forks.forked import run_forked
 from tests.support.rows import rows_of, schema_of
 
 SCHEMA = schema_of("k BIGINT NOT NULL", "v STRING")
@@ -56,13 +53,7 @@ def run(path: Path, code: str) -> str:
         "except StoreError as error:",
         "    print(type(error).__name__)",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines), str(path)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        check=False,
-    )
+    done = run_forked("-c", "\n".join(lines), str(path))
     return done.stdout.strip() if done.returncode == 0 else f"exit {done.returncode}: {done.stderr[-600:]}"
 
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, NotFoundError, Store, TableSchema, parse_type
-from seqstore.store.catalog import commit_group, environment
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.commit_group import QueuedWriter
+from seqstore.store.catalog.environment import commit_group, environment
+from seqstore.store.catalog.environment.commit_group import QueuedWriter
 from seqstore.store.errors import UnavailableError
 
 SCHEMA = TableSchema.create(
@@ -75,8 +75,8 @@ class WatchedQueue(deque[QueuedWriter]):
 def watched_queue(store: Store) -> WatchedQueue:
     """The queue of the store, watched from now on; no writer may wait yet."""
     queue = store.catalog._environment().queue
-    assert not queue._waiting
-    queue._waiting = watched = WatchedQueue()
+    assert not queue.waiting
+    queue.waiting = watched = WatchedQueue()
     return watched
 
 

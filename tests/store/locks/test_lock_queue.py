@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -21,6 +19,7 @@ from seqstore import ConflictError, Store, UnavailableError
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
 from seqstore.store.locks.lock_queue import LockOwner, LockQueue
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 from tests.support.rows import MakeTable
 
 SECONDS = 120.0
@@ -59,27 +58,23 @@ def waiters(directory: Path, lock: str = "1.update") -> int:
     return LockQueue(directory).waiting(lock)
 
 
-def child(directory: Path, number: int, *arguments: str) -> subprocess.Popen[str]:
-    started = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(directory), str(number), *arguments],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        text=True,
-    )
+def child(directory: Path, number: int, *arguments: str) -> ForkedPython:
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    program = ["-c", CHILD, str(directory), str(number), *arguments]
+    started = ForkedPython(program, environment=environment, has_input=True)
     assert started.stdout is not None
     assert started.stdout.readline() == "ready\n"
     return started
 
 
-def go(process: subprocess.Popen[str]) -> None:
+def go(process: ForkedPython) -> None:
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
 
 @contextmanager
-def ended(*processes: subprocess.Popen[str]) -> Iterator[None]:
+def ended(*processes: ForkedPython) -> Iterator[None]:
     try:
         yield
         for process in processes:
@@ -121,14 +116,14 @@ def test_processes_get_a_lock_in_the_order_in_which_they_asked(directory: Path) 
 def test_clients_that_come_back_at_once_take_turns(directory: Path) -> None:
     """Of 8 clients the luckiest had five times as many turns as the unluckiest, and a wait of 2.8 seconds at
     the 99th percentile where the median was some 40 ms."""
-    turns, order, waits = 25, list[int](), list[float]()
+    turns, order, waits = 25, list[int](), list[int]()  # waits in turns of others
     stop = threading.Event()
 
     def work(number: int) -> None:
         while not stop.is_set():
-            asked = time.monotonic()
+            asked = len(order)
             with update_lock(directory, 1, SECONDS):
-                waits.append(time.monotonic() - asked)
+                waits.append(len(order) - asked)
                 order.append(number)
                 time.sleep(0.01)  # the statement's work
                 if len(order) == 1:

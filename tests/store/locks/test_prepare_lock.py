@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store
-from seqstore.store.locks.prepare_lock import PrepareLock
+from seqstore.store.locks.file_lock import FileLock, Patience
 
 SPAWN = get_context("spawn")
 
 
 def stay_inside(path: Path, told: Connection) -> None:
-    with PrepareLock(path).inside():
+    with FileLock(path).inside(Patience(60)):
         told.send("inside")
         told.recv()
 
@@ -31,7 +31,7 @@ def hold_the_write_lock(directory: Path, told: Connection) -> None:
 
 def entering(path: Path, entered: threading.Event) -> threading.Thread:
     def enter() -> None:
-        with PrepareLock(path).inside():
+        with FileLock(path).inside(Patience(60)):
             entered.set()
 
     thread = threading.Thread(target=enter)
@@ -60,8 +60,8 @@ def test_who_is_inside_keeps_other_processes_out_until_it_is_gone(tmp_path: Path
 def test_a_child_forked_by_who_is_inside_holds_nothing(tmp_path: Path) -> None:
     path, entered = tmp_path / "next", threading.Event()
     stay, leave = os.pipe()
-    prepare_lock = PrepareLock(path)
-    with prepare_lock.inside():
+    prepare_lock = FileLock(path)
+    with prepare_lock.inside(Patience(60)):
         pid = os.fork()
         if pid == 0:
             os.close(leave)
@@ -78,7 +78,7 @@ def test_a_child_forked_by_who_is_inside_holds_nothing(tmp_path: Path) -> None:
 
 def test_without_a_lock_file_writers_go_on(tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("not a directory")
-    with PrepareLock(tmp_path / "locks" / "next").inside():
+    with FileLock(tmp_path / "locks" / "next").inside(Patience(60)):
         pass
 
 

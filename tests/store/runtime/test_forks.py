@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import ClosedError, Settings, Store, Table
-from seqstore.store.catalog import environment
 from seqstore.store.catalog.catalog import FORMAT
+from seqstore.store.catalog.environment import open_environments
 from seqstore.store.catalog.update_lock import update_lock
 from seqstore.store.errors import UnavailableError
 from tests.support.rows import rows_of, schema_of
@@ -149,7 +149,7 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a child is told; what it inherited is its parent's."""
-    monkeypatch.setattr(environment, "_FORK_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 0.05)
     put(table, 1, "parent")
 
     def work() -> bool:

@@ -1,12 +1,11 @@
-"""The catalog's LMDB environments, one per path and process, and their transactions.
-
-No read transaction outlives a method: a long reader would prevent LMDB from reusing pages.
+"""One open LMDB environment: its opening, its locks, and the two parts of a commit.
 
 Opening:
 
 1. A directory that has other files and no catalog is refused, and so is a store that lost its catalog.
-2. Every page and record of the data file is checked before LMDB uses them (catalog.page_check). Pages that
-   were freed before they were ever written may be missing; then the file is lengthened, for LMDB maps it.
+2. Every page and record of the data file is checked before LMDB uses them (environment.page_check). Pages
+   that were freed before they were ever written may be missing; then the file is lengthened, for LMDB maps
+   it.
 3. Another format number than this program's is refused.
 
 A commit has two parts, so that processes wait for each other's disk half as long. LMDB writes a transaction's
@@ -14,21 +13,21 @@ pages durably and then its head, both under its lock. The head is made durable a
 before the commit returns. Other processes may see the version in between; their next commit makes it durable
 first. A process that deletes files because of the catalog's content calls `make_durable` before.
 
+One of several processes prepares while another commits. A plan that is made before the wait for the write
+lock is outdated by every writer ahead in the queue, and one that is made under the lock delays all other
+writers. So a writer acquires the prepare lock first, and updates its plan while the process before it still
+writes and waits for the disk. It then acquires the write lock, releases the prepare lock, and has to catch up
+with one version at most. Only speed depends on the prepare lock: a process that cannot use the file, or for
+which it is not free in half of its time, continues without it, and so do writers without a plan.
+
 The map grows while no transaction of this process runs: after another process has enlarged it, and when a
 catalog is opened with a larger limit.
-
-Ctrl-C during a transaction is deferred until it has ended (runtime.interrupts).
-
-A fork: transactions must not cross it, and the child must not close the environment that it inherits (that
-would free its parent's reader slot). Environments are therefore closed before a fork, after their
-transactions have ended; parent and child reopen them at the next use.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,11 +40,13 @@ from seqstore.store.catalog.catalog import (
     FORMAT,
     FORMATS,
     CatalogTransaction,
+    Handles,
     pack,
     unpack,
 )
-from seqstore.store.catalog.commit_group import CommitQueue, QueuedWriter
-from seqstore.store.catalog.data_file import (
+from seqstore.store.catalog.environment.answers import Answers
+from seqstore.store.catalog.environment.commit_group import CommitQueue, QueuedWriter
+from seqstore.store.catalog.environment.data_file import (
     DATA_FILE,
     check_file,
     damaged,
@@ -53,22 +54,13 @@ from seqstore.store.catalog.data_file import (
     refuse_foreign,
     size_of,
 )
-from seqstore.store.catalog.deferred_changes import Change, deferred_changes
-from seqstore.store.catalog.page_check import check_heads
-from seqstore.store.errors import (
-    CommitUnknownError,
-    FormatError,
-    StoreError,
-    UnavailableError,
-)
+from seqstore.store.catalog.environment.deferred_changes import deferred_changes
+from seqstore.store.catalog.environment.page_check import check_heads
+from seqstore.store.errors import CommitUnknownError, FormatError, StoreError, UnavailableError
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
-from seqstore.store.locks.prepare_lock import PrepareLock
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
-from seqstore.store.runtime.interrupts import DeferredInterrupts
-from seqstore.store.settings import Settings
 
 _READERS_MAX: Final = 1024
-_FORK_WAIT_SECONDS: Final = 10.0
 _OPEN_WAIT_SECONDS: Final = 0.5  # for the write lock; then a catalog is opened for reading only
 _OF_THE_SYSTEM: Final = (
     lmdb.DiskError,
@@ -78,75 +70,10 @@ _OF_THE_SYSTEM: Final = (
     lmdb.ReadonlyError,
     lmdb.ReadersFullError,
 )
-_open: dict[str, Environment] = {}
-_open_lock = threading.Lock()
-
-
-def environment(path: str, bytes_max: int, patience: Patience, *, write: bool = False) -> Environment:
-    """Returns the environment of a directory; opens it if necessary and enlarges its map to `bytes_max`.
-
-    An environment whose commit failed beyond repair is replaced, and so is one for reading only, before a
-    write.
-
-    Args:
-        path: the real path of the directory; created when absent.
-        bytes_max: size of the map; an open map only grows.
-        patience: for the write lock.
-        write: a transaction that writes will follow.
-
-    Raises:
-        FormatError: the directory is not a store's, or a newer program wrote the catalog.
-        CorruptionError: the catalog was cut, emptied or changed.
-        UnavailableError: it cannot be opened.
-    """
-    found = _open.get(path)
-    if found is not None and write and found.is_read_only:
-        found.await_write_lock(patience)
-    if found is None or found.bytes_max < bytes_max or found.must_be_replaced(write=write):
-        with _open_lock:
-            found = _open.get(path)
-            if found is not None and found.must_be_replaced(write=write):
-                _close(path, found)
-                found = None
-            if found is None:
-                found = _open[path] = Environment(Path(path), bytes_max, patience)
-            else:
-                found.grow(bytes_max)
-    if found.pid != os.getpid():
-        raise UnavailableError(
-            f"{path}: this process was forked while a transaction of the catalog was running; "
-            "start it afresh (spawn) and open the store there",
-            kind="forked",
-        )
-    return found
-
-
-def _close(path: str, opened: Environment) -> None:
-    """Closes an environment that is to be replaced."""
-    if not opened.close(_FORK_WAIT_SECONDS):
-        raise UnavailableError(
-            f"{path}: the catalog must be opened anew, and transactions of this process are still running; "
-            "try again",
-            kind="catalog",
-        )
-    del _open[path]
-
-
-def _forget_replaced(path: str) -> None:
-    """Closes the environment of a directory whose data file was replaced or removed."""
-    with _open_lock:
-        found = _open.get(path)
-        if found is not None and found.identity != identity_of(Path(path) / DATA_FILE) and found.close(None):
-            del _open[path]
-
-
-def is_open(path: Path) -> bool:
-    """Returns whether this process has the environment of a directory open."""
-    return os.path.realpath(path) in _open
 
 
 class Environment:
-    """One open LMDB environment of this process; made by `environment`.
+    """One open LMDB environment of this process; made by `open_environments.environment`.
 
     Attributes:
         env, databases: LMDB's handles.
@@ -154,8 +81,12 @@ class Environment:
         pid: the process that opened it.
         format: the format number of the store.
         is_read_only: another process held the write lock when it was opened.
+        is_broken: a commit failed beyond repair.
         identity: device and number of the data file.
         queue: of its writers.
+        answers: kept from what was read.
+        guard: of `is_closed` and the map.
+        deferred: changes that this process could not store.
     """
 
     def __init__(self, path: Path, bytes_max: int, patience: Patience) -> None:
@@ -167,12 +98,15 @@ class Environment:
         self.pid = os.getpid()
         self._path = path
         self._active = 0
-        self._is_closed = False
-        self._is_broken = False
+        self.is_closed = False
+        self.is_broken = False
         self._is_locked = False
-        self._idle = threading.Condition()
+        self.guard = threading.RLock()  # of C: Ctrl-C cannot come between its acquisition and the block
+        self._idle = threading.Condition(self.guard)
         self.queue = CommitQueue()
-        self._prepare_lock = PrepareLock(path.parent / "locks" / "next-writer")
+        self.answers = Answers()
+        self.deferred = deferred_changes(str(path))
+        self._prepare_lock = FileLock(path.parent / "locks" / "next-writer")
         self._write_lock = FileLock(path.parent / "locks" / "writer")
         self._open(bytes_max)
         try:
@@ -216,7 +150,7 @@ class Environment:
     def _open_databases(self, bytes_max: int, patience: Patience) -> None:
         """Opens the databases. Lasting handles need a write transaction, or an environment for reading."""
         is_new = not self.env.info()["last_txnid"]
-        if self._lock(patience.left if is_new else min(patience.left, _OPEN_WAIT_SECONDS)):
+        if self._lock(patience if is_new else Patience(min(patience.left, _OPEN_WAIT_SECONDS))):
             with self.env.begin(write=True) as txn:
                 self.databases = {name: self.env.open_db(name.encode(), txn) for name in DATABASES}
             self.env.reader_check()
@@ -259,7 +193,7 @@ class Environment:
 
         Args:
             ready: called right before; the call may last, as it overlaps with the commit of another process
-                (locks.prepare_lock).
+                (the prepare lock).
 
         Raises:
             UnavailableError: the write lock is not free in time.
@@ -268,7 +202,7 @@ class Environment:
             with self._prepare_lock.inside(patience):
                 ready()
                 return self.begin_write(patience)
-        if not self._lock(patience.left):
+        if not self._lock(patience):
             raise busy(self._path, self._write_lock, patience)
         try:
             txn = self.begin(write=True)
@@ -283,7 +217,7 @@ class Environment:
         """Starts a transaction, which `end` ends; None when the environment was closed meanwhile or has to be
         replaced."""
         with self._idle:
-            if self._is_closed:
+            if self.is_closed:
                 return None
             self._active += 1
         try:
@@ -293,7 +227,7 @@ class Environment:
                 except lmdb.MapResizedError:
                     self._adopt_size()
         except lmdb.PanicError:  # LMDB refuses everything after a failed write of its head
-            self._is_broken = True
+            self.is_broken = True
             self._leave()
             return None
         except lmdb.Error as error:
@@ -305,13 +239,26 @@ class Environment:
             self._leave()
             raise
 
-    def commit(self, txn: lmdb.Transaction) -> None:
-        """Commits durably; frees the write lock before the second wait for the disk."""
+    def commit(self, txn: lmdb.Transaction, tx: CatalogTransaction, *, is_alone: bool) -> None:
+        """Commits durably; frees the write lock before the second wait for the disk.
+
+        Args:
+            tx: the same transaction, which knows the databases that it and its followers have touched.
+            is_alone: it has no followers.
+        """
         number = txn.id()
         _commit(self.env, txn)
         self.format = FORMAT
+        if self._is_locked and self.env.info()["last_txnid"] == number:  # smaller: nothing was changed
+            self.answers.note_commit(number, frozenset(tx.databases), tx.answers if is_alone else {})
         self.unlock()
         _sync_head(self.env, number)
+
+    def handles(self) -> Handles:
+        """Returns the handles for a new transaction."""
+        found = Handles()
+        found.every = self.databases
+        return found
 
     def end(self, txn: lmdb.Transaction, *, write: bool = False) -> None:
         """Ends a transaction; rolls it back unless it was committed."""
@@ -320,11 +267,11 @@ class Environment:
             self.unlock()
         self._leave()
 
-    def _lock(self, seconds: float) -> bool:
+    def _lock(self, patience: Patience) -> bool:
         """Acquires the write lock between processes; writers continue without it where files cannot be
         locked."""
         try:
-            self._is_locked = self._write_lock.acquire(seconds)
+            self._is_locked = self._write_lock.acquire(patience)
         except OSError:
             return True
         if self._is_locked:
@@ -343,7 +290,7 @@ class Environment:
         Raises:
             UnavailableError: it is not free in time.
         """
-        if not self._lock(patience.left):
+        if not self._lock(patience):
             raise busy(self._path, self._write_lock, patience)
         self.unlock()
 
@@ -356,14 +303,9 @@ class Environment:
         self._prepare_lock.give_up()
         self._write_lock.give_up()
 
-    def serves(self, bytes_max: int, *, write: bool) -> bool:
-        """Returns whether a transaction of this process can use it as it is."""
-        is_fit = self.bytes_max >= bytes_max and not self.must_be_replaced(write=write)
-        return is_fit and self.pid == os.getpid()
-
     def must_be_replaced(self, *, write: bool) -> bool:
         """Returns whether it cannot be used any more, or not for writing."""
-        return self._is_broken or (write and self.is_read_only)
+        return self.is_broken or (write and self.is_read_only)
 
     @contextmanager
     def following(self, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
@@ -371,12 +313,13 @@ class Environment:
         try:
             txn = self.env.begin(write=True, buffers=True, parent=writer.parent)
             try:
-                tx = CatalogTransaction(txn, self.databases, states=writer.states)
+                assert writer.leader is not None
+                tx = writer.leader.within(txn)
                 yield tx
                 txn.commit()
             finally:
                 txn.abort()  # has no effect after a commit
-            writer.states.update(tx.made)
+            writer.leader.made.update(tx.made)
         except lmdb.Error as error:
             raise self.named(error) from error
         finally:
@@ -421,136 +364,9 @@ class Environment:
         with self._idle:
             if not self._idle.wait_for(lambda: self._active == 0, wait_seconds):
                 return False
-            self._is_closed = True
+            self.is_closed = True
             self.env.close()
         return True
-
-
-class Catalog:
-    """The catalog of one data directory.
-
-    Args:
-        path: the LMDB directory; created when absent.
-
-    Attributes:
-        data_dir: the store's directory, its real path.
-
-    Raises:
-        FormatError: the directory is not a store's, or a newer program wrote the catalog.
-        UnavailableError: it cannot be opened or written.
-    """
-
-    def __init__(self, path: Path, settings: Settings) -> None:
-        self.path = path
-        self._settings = settings
-        self._real_path = os.path.realpath(path)
-        self.data_dir = Path(self._real_path).parent
-        _forget_replaced(self._real_path)
-        self._environment()
-
-    def _environment(self, patience: Patience | None = None, *, write: bool = False) -> Environment:
-        found = _open.get(self._real_path)
-        if found is not None and found.serves(self._settings.catalog_bytes_max, write=write):
-            return found
-        patience = patience or Patience(self._settings.commit_wait_seconds)
-        return environment(self._real_path, self._settings.catalog_bytes_max, patience, write=write)
-
-    def defer(self, change: Change) -> None:
-        """Keeps a change for the next transaction of this process that writes (catalog.deferred_changes)."""
-        deferred_changes(self._real_path).add(change)
-
-    def stop_waiting(self) -> None:
-        """Ends all waits of this process for the write lock, which fail then: the process is about to end."""
-        self._environment().give_up()
-
-    @contextmanager
-    def read(self) -> Iterator[CatalogTransaction]:
-        """Opens a consistent view of the catalog for a short block."""
-        with DeferredInterrupts():
-            opened = self._environment()
-            while (txn := opened.begin()) is None:  # closed for a fork meanwhile
-                opened = self._environment()
-            try:
-                yield CatalogTransaction(txn, opened.databases)
-            except lmdb.Error as error:
-                raise opened.named(error) from error
-            finally:
-                opened.end(txn)
-
-    @contextmanager
-    def write(
-        self, ready: Callable[[], None] | None = None, *, wait_seconds: float | None = None
-    ) -> Iterator[CatalogTransaction]:
-        """Opens the only kind of transaction that changes the catalog.
-
-        Commits durably at the end, together with other queued writers (catalog.commit_group); any exception
-        leaves everything unchanged.
-
-        Args:
-            ready: called before the wait for the write lock, when this process is the next to acquire it. It
-                may be called several times, and not at all when the block shares the commit of another
-                thread.
-            wait_seconds: for the write lock, None for the setting `commit_wait_seconds`.
-
-        Raises:
-            UnavailableError: the catalog's map or the disk is full, or the write lock is not free in time.
-            CommitUnknownError: the commit may be lost if the host fails.
-        """
-        patience = Patience(self._settings.commit_wait_seconds if wait_seconds is None else wait_seconds)
-        with DeferredInterrupts():
-            while True:
-                opened = self._environment(patience, write=True)
-                writer = opened.queue.enter(ready, patience)
-                if writer is None:
-                    raise opened.busy(patience)
-                if writer.parent is not None:
-                    with opened.following(writer) as tx:
-                        yield tx
-                    return
-                with opened.queue.leading() as followers:
-                    txn = opened.begin_write(patience, ready)
-                    if txn is None:  # closed for a fork meanwhile, or to be replaced
-                        continue
-                    deferred, taken = deferred_changes(self._real_path), list[Change]()
-                    try:
-                        tx = CatalogTransaction(txn, opened.databases)
-                        opened.raise_format(tx)
-                        taken = deferred.run(tx)
-                        yield tx
-                        opened.queue.run_followers(txn, followers, tx.made)
-                        opened.commit(txn)
-                        taken = []
-                    except lmdb.Error as error:
-                        raise opened.named(error) from error
-                    finally:
-                        deferred.restore(taken)
-                        opened.end(txn, write=True)
-                    return
-
-    def close(self) -> None:
-        """Closes the environment for all handles of this process: its files will be moved."""
-        with _open_lock:
-            found = _open.get(self._real_path)
-            if found is not None:
-                _close(self._real_path, found)
-
-    def make_durable(self) -> None:
-        """Makes everything that was read here durable; call it before a file is deleted because of it.
-
-        Raises:
-            UnavailableError: the disk fails, or another process holds the write lock since the catalog was
-                opened.
-        """
-        with self.read():  # keeps the environment open
-            opened = self._environment()
-            if opened.is_read_only:
-                raise opened.busy(Patience(0))
-            try:
-                opened.env.sync(True)
-            except lmdb.Error as error:
-                raise UnavailableError(
-                    f"{self.path}: the catalog cannot be synced: {error}", kind="disk"
-                ) from error
 
 
 def _commit(env: lmdb.Environment, txn: lmdb.Transaction) -> None:
@@ -592,18 +408,3 @@ def _unknown(path: str, error: lmdb.Error) -> CommitUnknownError:
         f"{path}: the commit was written, and the disk failed to sync it ({error}): it is visible now, and a "
         "failure of the host may undo it; look at the disk, then look up the label"
     )
-
-
-def _before_fork() -> None:
-    _open_lock.acquire()
-    deadline = time.monotonic() + _FORK_WAIT_SECONDS
-    for path, opened in list(_open.items()):
-        if opened.pid == os.getpid() and opened.close(max(0.0, deadline - time.monotonic())):
-            del _open[path]
-
-
-def _after_fork() -> None:
-    _open_lock.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

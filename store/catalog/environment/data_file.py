@@ -9,7 +9,7 @@ from typing import Final
 import lmdb
 
 from seqstore.store.catalog.catalog import DATABASES, verify
-from seqstore.store.catalog.page_check import check_heads, check_pages
+from seqstore.store.catalog.environment.page_check import check_heads, check_pages
 from seqstore.store.errors import CorruptionError, FormatError, StoreError, UnavailableError
 
 DATA_FILE: Final = "data.mdb"

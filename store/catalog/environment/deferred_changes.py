@@ -21,23 +21,20 @@ _of_path: Final[dict[str, DeferredChanges]] = {}
 
 
 class DeferredChanges:
-    """The changes that wait for one catalog. A change may run twice, and must have the same effect then."""
+    """The changes `waiting` for one catalog. A change may run twice, and must have the same effect then."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Change] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+        self.waiting: deque[Change] = deque()
 
     def add(self, change: Change) -> None:
         """Keeps a change until a transaction has stored it."""
-        self._waiting.append(change)
+        self.waiting.append(change)
 
     def run(self, tx: CatalogTransaction) -> list[Change]:
         """Runs the changes that wait; returns them, for `restore` in case the transaction fails."""
         taken: list[Change] = []
-        while self._waiting:
-            change = self._waiting.popleft()
+        while self.waiting:
+            change = self.waiting.popleft()
             try:
                 change(tx)
             except StoreError as error:
@@ -48,7 +45,7 @@ class DeferredChanges:
 
     def restore(self, taken: list[Change]) -> None:
         """Lets changes wait again."""
-        self._waiting.extend(taken)
+        self.waiting.extend(taken)
 
 
 def deferred_changes(path: str) -> DeferredChanges:

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.locks.file_lock import Patience
 
@@ -35,15 +36,14 @@ class QueuedWriter:
 
     Attributes:
         parent: the leader's LMDB transaction, None for the leader itself.
-        states: table states that the followers of one leader share, by table id; dropped with its
-            transaction.
+        leader: the same transaction; followers share the table states that it and they have made.
         may_run: the writer is the leader, or its leader runs it.
         has_run: the block of a follower has ended, and its leader continues.
     """
 
     def __init__(self) -> None:
         self.parent: Any = None
-        self.states: dict[int, Any] = {}
+        self.leader: CatalogTransaction | None = None
         self.may_run = threading.Event()
         self.has_run = threading.Event()
         self._is_over = threading.Event()
@@ -66,11 +66,11 @@ class QueuedWriter:
 
 
 class CommitQueue:
-    """The queue of writers of one environment."""
+    """The queue of writers of one environment; `waiting` has those whose turn is still to come."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: deque[QueuedWriter] = deque()
+        self.waiting: deque[QueuedWriter] = deque()
         self._has_leader = False
 
     def enter(
@@ -92,11 +92,11 @@ class CommitQueue:
             if not self._has_leader:
                 self._has_leader = True
                 return writer
-            self._waiting.append(writer)
+            self.waiting.append(writer)
         if not writer.may_run.wait(None if patience is None else patience.left):
             with self._lock:
-                if writer in self._waiting:
-                    self._waiting.remove(writer)
+                if writer in self.waiting:
+                    self.waiting.remove(writer)
                     return None
             writer.may_run.wait()  # it was chosen at the last moment
         return writer
@@ -123,26 +123,26 @@ class CommitQueue:
             for follower in followers:
                 follower.set_outcome(outcome)
             with self._lock:
-                if self._waiting:
-                    self._waiting.popleft().may_run.set()
+                if self.waiting:
+                    self.waiting.popleft().may_run.set()
                 else:
                     self._has_leader = False
 
-    def run_followers(self, parent: Any, followers: list[QueuedWriter], states: dict[int, Any]) -> None:
+    def run_followers(self, parent: Any, followers: list[QueuedWriter], leader: CatalogTransaction) -> None:
         """Runs the blocks of queued writers within the leader's transaction.
 
         Args:
             followers: receives the writers that ran.
-            states: the table states that the leader made.
+            leader: the transaction `parent`.
         """
         until = time.monotonic() + _GROUP_SECONDS
         while len(followers) < _FOLLOWERS_MAX and time.monotonic() < until:
             with self._lock:
-                if not self._waiting:
+                if not self.waiting:
                     return
-                writer = self._waiting.popleft()
+                writer = self.waiting.popleft()
             followers.append(writer)
-            writer.parent, writer.states = parent, states
+            writer.parent, writer.leader = parent, leader
             writer.may_run.set()
             try:
                 writer.has_run.wait()

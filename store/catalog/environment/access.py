@@ -1,0 +1,212 @@
+"""Access to the catalog of one data directory: transactions that read and write, and answers from memory.
+
+No read transaction outlives a method: a long reader would prevent LMDB from reusing pages.
+
+Python raises KeyboardInterrupt between any two steps of the main thread. One of these places is between the
+acquisition of a lock and the block that releases it; the next thread that needs the lock would wait for ever.
+Ctrl-C during a transaction is therefore deferred until it has ended.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+import lmdb
+
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.environment.answers import Answer
+from seqstore.store.catalog.environment.deferred_changes import Change, deferred_changes
+from seqstore.store.catalog.environment.environment import Environment
+from seqstore.store.catalog.environment.open_environments import (
+    close,
+    environment,
+    forget_replaced,
+    open_environments,
+)
+from seqstore.store.errors import UnavailableError
+from seqstore.store.locks.file_lock import Patience
+from seqstore.store.settings import Settings
+
+T = TypeVar("T")
+
+
+class _DeferredInterrupts:
+    """Defers Ctrl-C: KeyboardInterrupt is raised at the end of the block. A second Ctrl-C raises it at once.
+
+    Works in the main thread only, and only while Python's own handler of the signal is installed.
+    """
+
+    def __init__(self) -> None:
+        self._is_installed = False
+        self._is_pending = False
+
+    def __enter__(self) -> None:
+        is_main = threading.get_ident() == threading.main_thread().ident
+        if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self._is_installed = True
+            signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._is_pending:
+            signal.default_int_handler(number, frame)
+        self._is_pending = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_installed:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            if self._is_pending:
+                raise KeyboardInterrupt
+
+
+class Catalog:
+    """The catalog of one data directory.
+
+    Args:
+        path: the LMDB directory; created when absent.
+
+    Attributes:
+        data_dir: the store's directory, its real path.
+
+    Raises:
+        FormatError: the directory is not a store's, or a newer program wrote the catalog.
+        UnavailableError: it cannot be opened or written.
+    """
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        self.path = path
+        self._settings = settings
+        self._real_path = os.path.realpath(path)
+        self.data_dir = Path(self._real_path).parent
+        forget_replaced(self._real_path)
+        self._environment()
+
+    def _environment(self, patience: Patience | None = None, *, write: bool = False) -> Environment:
+        found, bytes_max = open_environments.get(self._real_path), self._settings.catalog_bytes_max
+        is_fit = found is not None and found.pid == os.getpid() and found.bytes_max >= bytes_max
+        if found is not None and is_fit and not found.is_broken and not (write and found.is_read_only):
+            return found
+        patience = patience or Patience(self._settings.commit_wait_seconds)
+        return environment(self._real_path, bytes_max, patience, write=write)
+
+    def defer(self, change: Change) -> None:
+        """Keeps a change for this process's next transaction that writes (environment.deferred_changes)."""
+        deferred_changes(self._real_path).add(change)
+
+    def stop_waiting(self) -> None:
+        """Ends all waits of this process for the write lock, which fail then: the process is about to end."""
+        self._environment().give_up()
+
+    @contextmanager
+    def read(self) -> Iterator[CatalogTransaction]:
+        """Opens a consistent view of the catalog for a short block."""
+        with _DeferredInterrupts():
+            opened = self._environment()
+            while (txn := opened.begin()) is None:  # closed for a fork meanwhile
+                opened = self._environment()
+            try:
+                yield CatalogTransaction(txn, opened.handles())
+            except lmdb.Error as error:
+                raise opened.named(error) from error
+            finally:
+                opened.end(txn)
+
+    def recall(self, of: Hashable, read: Callable[[CatalogTransaction], T]) -> T:
+        """Returns what `read` finds in the newest catalog, from memory where that must be the same.
+
+        Args:
+            of: names the answer, among those of all callers.
+            read: uses nothing but the catalog; no caller changes its result.
+        """
+        opened = self._environment()
+        with opened.guard:  # its map may not change meanwhile
+            newest = None if opened.is_closed else opened.env.info()["last_txnid"]
+        found = opened.answers.known.get(of)
+        is_current = found is not None and newest == found.commit
+        if found is None or newest is None or not (is_current or opened.answers.holds(found, newest)):
+            with self.read() as tx:
+                found = Answer(read(tx), tx.number, frozenset(tx.databases))
+            if self._environment() is opened:  # else a fork has closed it, and the number is of another one
+                opened.answers.keep(of, found)
+        value: T = found.value
+        return value
+
+    @contextmanager
+    def write(
+        self, ready: Callable[[], None] | None = None, *, wait_seconds: float | None = None
+    ) -> Iterator[CatalogTransaction]:
+        """Opens the only kind of transaction that changes the catalog.
+
+        Commits durably at the end, together with other queued writers (environment.commit_group); any
+        exception leaves everything unchanged.
+
+        Args:
+            ready: called before the wait for the write lock, when this process is the next to acquire it;
+                perhaps several times, and not at all when the block shares another thread's commit.
+            wait_seconds: for the write lock, None for the setting `commit_wait_seconds`.
+
+        Raises:
+            UnavailableError: the catalog's map or the disk is full, or the write lock is not free in time.
+            CommitUnknownError: the commit may be lost if the host fails.
+        """
+        patience = Patience(self._settings.commit_wait_seconds if wait_seconds is None else wait_seconds)
+        with _DeferredInterrupts():
+            while True:
+                opened = self._environment(patience, write=True)
+                writer = opened.queue.enter(ready, patience)
+                if writer is None:
+                    raise opened.busy(patience)
+                if writer.parent is not None:
+                    with opened.following(writer) as tx:
+                        yield tx
+                    return
+                with opened.queue.leading() as followers:
+                    txn = opened.begin_write(patience, ready)
+                    if txn is None:  # closed for a fork meanwhile, or to be replaced
+                        continue
+                    taken: list[Change] = []
+                    try:
+                        tx = CatalogTransaction(txn, opened.handles())
+                        opened.raise_format(tx)
+                        if opened.deferred.waiting:
+                            taken = opened.deferred.run(tx)
+                        yield tx
+                        if opened.queue.waiting:
+                            opened.queue.run_followers(txn, followers, tx)
+                        opened.commit(txn, tx, is_alone=not followers)
+                        taken = []
+                    except lmdb.Error as error:
+                        raise opened.named(error) from error
+                    finally:
+                        if taken:
+                            opened.deferred.restore(taken)
+                        opened.end(txn, write=True)
+                    return
+
+    def close(self) -> None:
+        """Closes the environment for all handles of this process: its files will be moved."""
+        close(self._real_path)
+
+    def make_durable(self) -> None:
+        """Makes everything that was read here durable; call it before a file is deleted because of it.
+
+        Raises:
+            UnavailableError: the disk fails, or another process holds the write lock since the catalog was
+                opened.
+        """
+        with self.read():  # keeps the environment open
+            opened = self._environment()
+            if opened.is_read_only:
+                raise opened.busy(Patience(0))
+            try:
+                opened.env.sync(True)
+            except lmdb.Error as error:
+                raise UnavailableError(
+                    f"{self.path}: the catalog cannot be synced: {error}", kind="disk"
+                ) from error

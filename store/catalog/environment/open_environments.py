@@ -1,0 +1,110 @@
+"""The open LMDB environments of this process: one for each path, closed before a fork.
+
+Transactions must not cross a fork, and the child must not close the environment that it inherits (that would
+free its parent's reader slot). Environments are therefore closed before a fork, after their transactions have
+ended; parent and child reopen them at the next use.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from seqstore.store.catalog.environment.data_file import DATA_FILE, identity_of
+from seqstore.store.catalog.environment.environment import Environment
+from seqstore.store.errors import UnavailableError
+from seqstore.store.locks.file_lock import Patience
+
+_FORK_WAIT_SECONDS: Final = 10.0
+# By the real path of the directory; `environment` opens those that are not in it.
+open_environments: Final[dict[str, Environment]] = {}
+_lock: Final = threading.Lock()
+
+
+def environment(path: str, bytes_max: int, patience: Patience, *, write: bool = False) -> Environment:
+    """Returns the environment of a directory; opens it if necessary and enlarges its map to `bytes_max`.
+
+    An environment whose commit failed beyond repair is replaced, and so is one for reading only, before a
+    write.
+
+    Args:
+        path: the real path of the directory; created when absent.
+        bytes_max: size of the map; an open map only grows.
+        patience: for the write lock.
+        write: a transaction that writes will follow.
+
+    Raises:
+        FormatError: the directory is not a store's, or a newer program wrote the catalog.
+        CorruptionError: the catalog was cut, emptied or changed.
+        UnavailableError: it cannot be opened.
+    """
+    found = open_environments.get(path)
+    if found is not None and write and found.is_read_only:
+        found.await_write_lock(patience)
+    if found is None or found.bytes_max < bytes_max or found.must_be_replaced(write=write):
+        with _lock:
+            found = open_environments.get(path)
+            if found is not None and found.must_be_replaced(write=write):
+                _close(path, found)
+                found = None
+            if found is None:
+                found = open_environments[path] = Environment(Path(path), bytes_max, patience)
+            else:
+                found.grow(bytes_max)
+    if found.pid != os.getpid():
+        raise UnavailableError(
+            f"{path}: this process was forked while a transaction of the catalog was running; "
+            "start it afresh (spawn) and open the store there",
+            kind="forked",
+        )
+    return found
+
+
+def close(path: str) -> None:
+    """Closes the environment of a directory, if it is open, for all handles of this process."""
+    with _lock:
+        found = open_environments.get(path)
+        if found is not None:
+            _close(path, found)
+
+
+def _close(path: str, opened: Environment) -> None:
+    """Closes an environment that is to be replaced."""
+    if not opened.close(_FORK_WAIT_SECONDS):
+        raise UnavailableError(
+            f"{path}: the catalog must be opened anew, and transactions of this process are still running; "
+            "try again",
+            kind="catalog",
+        )
+    del open_environments[path]
+
+
+def forget_replaced(path: str) -> None:
+    """Closes the environment of a directory whose data file was replaced or removed."""
+    with _lock:
+        found = open_environments.get(path)
+        if found is not None and found.identity != identity_of(Path(path) / DATA_FILE) and found.close(None):
+            del open_environments[path]
+
+
+def is_open(path: Path) -> bool:
+    """Returns whether this process has the environment of a directory open."""
+    return os.path.realpath(path) in open_environments
+
+
+def _before_fork() -> None:
+    _lock.acquire()
+    deadline = time.monotonic() + _FORK_WAIT_SECONDS
+    for path, opened in list(open_environments.items()):
+        if opened.pid == os.getpid() and opened.close(max(0.0, deadline - time.monotonic())):
+            del open_environments[path]
+
+
+def _after_fork() -> None:
+    _lock.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
