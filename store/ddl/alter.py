@@ -30,6 +30,7 @@ from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
 from seqstore.store.maintenance.schema_change_job import refuse_during_change
+from seqstore.store.open_table.open_table import require_openable
 from seqstore.store.publish.publish import TableWrite, put_version
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
@@ -126,6 +127,7 @@ def alter(
         schema = table.loader.schema(tx, revision)
         require_writable(schema.features)
         altered = reduce(Altered.then, changes, Altered(schema, ()))
+        require_openable(altered.schema, table.loader.disk)
         if altered.rewrites and submit is not None:
             refuse_during_change(tx, table.id, table.name)
             submit(tx, schema, altered)
@@ -137,7 +139,8 @@ def alter(
         made = put_revision(tx, table, altered.schema, write, operation)
         if note is not None:
             note(tx, schema, altered, made)
-        return made
+    table.published(altered.schema if altered.schema.open_formats else schema)
+    return made
 
 
 def put_revision(

@@ -13,6 +13,7 @@ from datetime import datetime
 from functools import reduce
 
 from seqstore.store.ddl.alter import Altered, schema_change
+from seqstore.store.ddl.column_order import Place, move_column
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import Column, Default, default_scalar, hidden_name
@@ -44,8 +45,8 @@ def add_column(
 
     Args:
         after: the column before it; None means at the end, of a key column at the end of the key.
-        is_first: it stands before all others, as only a key column can.
-        is_key: it becomes a part of the key, and the rows are written anew.
+        is_first: it stands before all others.
+        is_key: it becomes a part of the key. The rows of a unique key are written anew.
     """
     if schema.groups and not is_key:  # a column alone is in no group
         with_added(schema.groups, [*schema.columns, column], schema.key, {})
@@ -63,11 +64,17 @@ def add_column(
     if is_key:
         _refuse_key(schema, added, place)
     elif place < key_columns:
-        raise _bad_column(f"column {column.name!r}: value columns follow the key columns")
+        raise _bad_column(
+            f"Invalid column order. value should be after key. column {column.name!r} is no key column: use "
+            "AFTER, or KEY"
+        )
     columns = (*schema.columns[:place], added, *schema.columns[place:])
-    key = (*schema.key[:place], added.name, *schema.key[place:]) if is_key else schema.key
-    changed = replace(schema, columns=columns, key=key, next_column_id=added.id + 1)
-    return Altered(changed, (f"{'key ' if is_key else ''}column {column.name} (added)",), rewrites=is_key)
+    changed = replace(schema, columns=columns, next_column_id=added.id + 1)
+    if not is_key:
+        return Altered(changed, (f"column {column.name} (added)",))
+    key = (*schema.declared_key[:place], added.name, *schema.declared_key[place:])
+    declared = replace(changed, duplicate_key=key) if schema.is_duplicate else replace(changed, key=key)
+    return Altered(declared, (f"key column {column.name} (added)",), rewrites=not schema.is_duplicate)
 
 
 def _refuse_addition(schema: TableSchema, column: Column) -> None:
@@ -88,16 +95,15 @@ def _refuse_addition(schema: TableSchema, column: Column) -> None:
 
 def _refuse_key(schema: TableSchema, column: Column, place: int) -> None:
     """Checks that a new column can stand in the key at some place."""
-    if schema.is_duplicate:
-        raise InvalidInputError(
-            f"column {column.name!r}: ADD COLUMN .. KEY needs a unique key; add a value column",
-            kind="not_supported",
+    if not schema.declared_key:
+        raise _bad_column(
+            f"Duplicate table without keys do not support add key column! {column.name!r}: leave KEY out"
         )
     if not column.type.can_be_key:
         raise InvalidInputError(
             f"column {column.name!r}: {column.type} cannot be the type of a key column", kind="bad_type"
         )
-    if place > len(schema.key):
+    if place > len(schema.declared_key):
         raise _bad_column(f"Invalid column order. value should be after key. key column {column.name!r}")
     if column.on_update_current_timestamp:
         raise _bad_column(f"column {column.name!r}: ON UPDATE is for value columns")
@@ -220,16 +226,22 @@ def rename_column(schema: TableSchema, name: str, new_name: str) -> Altered:
 
 @schema_change
 def restate_column(
-    schema: TableSchema, declared: Column, *, nullable: bool | None, is_key: bool = False
+    schema: TableSchema,
+    declared: Column,
+    *,
+    nullable: bool | None,
+    is_key: bool = False,
+    place: Place | None = None,
 ) -> Altered:
-    """Implements MODIFY COLUMN of Doris: declares the column anew, of another type, nullable or with another
-    comment.
+    """Implements MODIFY COLUMN of Doris: declares the column anew, of another type, nullable, with another
+    comment or at another place.
 
     A default that is not repeated stays; another default is refused.
 
     Args:
         nullable: None when the statement does not state it: then a value column may be NULL.
         is_key: the statement declares a key column.
+        place: None where it stays.
     """
     column = schema.column(declared.name)
     if is_key and column.name not in schema.declared_key:
@@ -239,7 +251,8 @@ def restate_column(
     if nullable is None and column.name not in schema.declared_key and column.auto_increment is None:
         may_be_null = True
     comment = declared.comment or None
-    return modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
+    changed = modify_column(declared.name, declared.type, nullable=may_be_null, comment=comment)(schema)
+    return changed if place is None else changed.then(move_column(declared.name, place))
 
 
 def _refuse_other_values(column: Column, declared: Column) -> None:

@@ -86,11 +86,16 @@ def drop_partition(table: VersionedTable, partition: Partition) -> int:
         lease.release()
         try:
             with table.catalog.write() as tx:
-                return _put_version_without(tx, table, partition, plan)
+                version = _put_version_without(tx, table, partition, plan)
         except HeadMoved:
             continue
+        table.published(state.schema)
+        return version
     with table.catalog.write() as tx:
-        return _put_version_without(tx, table, partition, _plan(table.advance(tx, None), partition))
+        state = table.advance(tx, None)
+        version = _put_version_without(tx, table, partition, _plan(state, partition))
+    table.published(state.schema)
+    return version
 
 
 def _plan(state: TableState, partition: Partition) -> Plan:

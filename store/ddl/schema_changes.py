@@ -70,6 +70,8 @@ _TRIES: Final = 3
 _RETRY_SECONDS: Final = 1.0
 _NOTE_SECONDS: Final = 0.5  # between notes of the progress; each is a durable write
 _LOG: Final = logging.getLogger(__name__)
+# Jobs for which this process has, or will have, a thread: by catalog and number.
+_at_work: Final[set[tuple[str, int]]] = set()
 
 
 class SchemaChanges:
@@ -106,13 +108,22 @@ class SchemaChanges:
             watershed = tx.next_id("txn")
             job = _job(table, before, altered, owner=this_process(), watershed=watershed)
             submitted.append(self._jobs.add_within(tx, job))
+            _at_work.add(self._place(submitted[-1]))  # before others see it
 
         def note(tx: CatalogTransaction, before: TableSchema, altered: Altered, version: int) -> None:
             if altered.schema.columns != before.columns:
                 self._jobs.add_within(tx, _job(table, before, altered).finished(version))
 
         self._jobs.forget_ended(self._settings.label_keep_seconds)
-        alter(table, changes, submit=submit, note=note)
+        try:
+            alter(table, changes, submit=submit, note=note)
+        except CommitUnknownError:  # the job is visible, and the table admits no other change until it ends
+            if submitted:
+                self._start(submitted[-1])
+            raise
+        except BaseException:
+            _at_work.difference_update(map(self._place, submitted))
+            raise
         if not submitted:
             return None
         self._start(submitted[-1])
@@ -152,18 +163,34 @@ class SchemaChanges:
 
     @internal
     def resume(self) -> None:
-        """Runs the jobs of processes that have ended."""
-        for job_id in self._jobs.abandoned():
-            taken = False
+        """Runs the jobs of processes that have ended, and of closed handles that could not release them."""
+        for job_id, found in self._jobs.all().items():
+            if not found.has_ended:
+                self._take_over(job_id)
 
-            def take(job: SchemaChangeJob) -> SchemaChangeJob:
-                nonlocal taken
-                taken = job.is_abandoned
-                return job.taken_over(this_process()) if taken else job
+    def _take_over(self, job_id: int) -> None:
+        """Runs a job for which no thread of a live process is."""
+        place, taken = self._place(job_id), False
 
-            job = self._jobs.change(job_id, take)
-            if taken and not job.has_ended:
-                self._start(job_id)
+        def take(job: SchemaChangeJob) -> SchemaChangeJob:
+            nonlocal taken
+            is_left = job.owner == this_process() and place not in _at_work
+            taken = taken or (not job.has_ended and (job.is_abandoned or is_left))
+            if not taken:
+                return job
+            _at_work.add(place)  # before others see it
+            return job.taken_over(this_process())
+
+        try:
+            self._jobs.change(job_id, take)
+        except CommitUnknownError as error:  # the change is visible
+            _LOG.error("schema change %d: %s", job_id, error)
+        except BaseException:
+            if taken:
+                _at_work.discard(place)
+            raise
+        if taken:
+            self._start(job_id)
 
     def wait(self) -> None:
         """Waits until the jobs of this handle have ended."""
@@ -175,9 +202,14 @@ class SchemaChanges:
         self._closing.set()
         self.wait()
 
+    def _place(self, job_id: int) -> tuple[str, int]:
+        return str(self._catalog.path), job_id
+
     def _start(self, job_id: int) -> None:
+        _at_work.add(self._place(job_id))
         with self._lock:
             if self._closing.is_set():
+                _at_work.discard(self._place(job_id))
                 self._release(job_id)
                 return
             thread = threading.Thread(
@@ -204,6 +236,7 @@ class SchemaChanges:
         except StoreError as error:  # the catalog cannot be written: the job stays for the next handle
             _LOG.error("schema change %d: %s", job_id, error)
         finally:
+            _at_work.discard(self._place(job_id))
             with self._lock:
                 self._threads.pop(job_id, None)
 

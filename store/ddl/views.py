@@ -87,9 +87,12 @@ class Views:
 
     def find(self, database: str, name: str) -> View | None:
         """Returns one view; None when there is none of that name."""
-        with self._catalog.read() as tx:
+
+        def read(tx: CatalogTransaction) -> View | None:
             found = records.find_database(tx, database)
             return None if found is None else _find(tx, found, name)
+
+        return self._catalog.recall((View, database, name), read)
 
     def put(self, database: str, view: View, *, if_not_exists: bool = False, replace: bool = False) -> None:
         """Stores a view.

@@ -10,6 +10,7 @@ from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl import alter as table_changes
 from seqstore.store.ddl import column_changes
 from seqstore.store.ddl.alter import Change
+from seqstore.store.ddl.column_order import Place, order_columns
 from seqstore.store.ddl.drop_feature import drop_feature
 from seqstore.store.errors import bad_property
 from seqstore.store.schema.column import Column
@@ -79,8 +80,6 @@ def _parse_add(stream: TokenStream) -> _Addition:
     if stream.take("("):
         return _parse_add_list(stream)
     added = parse_column(stream)
-    if stream.word() == "FIRST" and not added[2]:
-        stream.refuse("key columns stand first, so no column can be added before them; use AFTER")
     is_first = stream.take("FIRST")
     after = stream.name("a column name") if stream.take("AFTER") else None
     return replace(_addition([added]), after=after, is_first=is_first)
@@ -116,9 +115,15 @@ def _parse_modify(stream: TokenStream) -> Change:
         stream.need("COMMENT")
         return column_changes.comment_column(name, stream.string("a comment"))
     column, nullable, is_key = parse_column(stream)
-    if stream.word() in ("FIRST", "AFTER"):
-        stream.refuse("the order of columns cannot be changed; it has no effect on storage")
-    return column_changes.restate_column(column, nullable=nullable, is_key=is_key)
+    place = Place() if stream.take("FIRST") else None
+    if stream.take("AFTER"):
+        place = Place(stream.name("a column name"))
+    return column_changes.restate_column(column, nullable=nullable, is_key=is_key, place=place)
+
+
+def _parse_order(stream: TokenStream) -> Change:
+    stream.need("BY")
+    return order_columns(stream.names("a column name"))
 
 
 def _parse_rename(stream: TokenStream) -> Change:
@@ -157,7 +162,6 @@ def _parse_enable(stream: TokenStream) -> Change:
 
 
 _REFUSED: Final = {
-    "ORDER": "ORDER BY is not supported: the order of columns has no effect on storage",
     "REPLACE": "REPLACE PARTITION is not supported; INSERT OVERWRITE ... PARTITION replaces rows at once",
 }
 _CHANGES: Final[dict[str, Callable[[TokenStream], Change | _Addition]]] = {
@@ -165,6 +169,7 @@ _CHANGES: Final[dict[str, Callable[[TokenStream], Change | _Addition]]] = {
     "DROP": _parse_drop,
     "MODIFY": _parse_modify,
     "RENAME": _parse_rename,
+    "ORDER": _parse_order,
     "SET": _parse_set,
     "UNSET": _parse_unset,
     "ENABLE": _parse_enable,

@@ -116,7 +116,7 @@ def _describe(statement: st.Describe, session: Session) -> Result:
     schema = session.schema(statement.table)
     if statement.is_all:
         return describe_all(statement.table.name, schema)
-    return describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS))
+    return describe(schema, show_hidden=names.SHOW_HIDDEN_COLUMNS in session.variables.on)
 
 
 def _parse_show_tables(stream: TokenStream) -> st.ShowTables:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +12,7 @@ from seqstore import InvalidInputError, MetadataChangedException, NotFoundError,
 from seqstore.store.ddl import partition_changes as module
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.sql import Session
-from tests.support.children import MODULES
+from tests.support.forks.forked import run_forked
 
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLE = """
@@ -89,11 +86,11 @@ def test_rows_that_come_before_the_commit_point_go_too(
 
 
 def test_a_kill_leaves_all_or_nothing(session: Session) -> None:
-    environment = {**os.environ, "PYTHONPATH": MODULES, "SEQSTORE_FAILPOINT": "publish.before_commit"}
-    command = [sys.executable, "-c", CHILD, str(session.store.path)]
-    assert subprocess.run(command, env=environment, timeout=60).returncode == -signal.SIGKILL
+    command = ("-c", CHILD, str(session.store.path))
+    killed = run_forked(*command, environment={"SEQSTORE_FAILPOINT": "publish.before_commit"})
+    assert killed.returncode == -signal.SIGKILL
     assert (shown(table(session)), partitions(table(session))) == ([1, 2, 11], ["low", "high"])
-    assert subprocess.run(command, env={**os.environ, "PYTHONPATH": MODULES}, timeout=60).returncode == 0
+    assert run_forked(*command).returncode == 0
     assert (shown(table(session)), partitions(table(session))) == ([11], ["high"])
 
 

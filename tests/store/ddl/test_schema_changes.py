@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import (
+    CommitUnknownError,
     ConflictError,
     InvalidInputError,
     MetadataChangedException,
@@ -24,6 +25,8 @@ from seqstore import (
     Table,
     UnavailableError,
 )
+from seqstore.store.ddl import schema_changes
+from seqstore.store.ddl.alter import alter as alter_table
 from seqstore.store.maintenance.schema_change_job import ATTEMPTS_MAX, SchemaChangeJob, SchemaChangeJobs
 from seqstore.store.runtime import failpoint
 from seqstore.store.sql import Session
@@ -805,3 +808,39 @@ def test_large_tables_of_every_format_are_written_anew(session: Session, propert
     assert opened.count() == 250
     assert opened.get({"k": [0, 149, 150, 249]}, ["v"]).to_pydict() == {"v": ["100", "51", "100", "1"]}
     assert opened.check() == []
+
+
+def test_a_job_whose_record_may_not_be_synced_runs(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread ran it, and no other change of the table was admitted while the process lived."""
+
+    def altered(*arguments: Any, **options: Any) -> int:
+        alter_table(*arguments, **options)
+        raise CommitUnknownError("the disk failed to sync it")
+
+    monkeypatch.setattr(schema_changes, "alter", altered)
+    with pytest.raises(CommitUnknownError):
+        run(session, "ALTER TABLE t MODIFY COLUMN v STRING")
+    monkeypatch.undo()
+    store.schema_changes.wait()
+    assert dicts(session, "SELECT v FROM t WHERE k = 1") == [{"v": "10"}]
+    run(session, "ALTER TABLE t ADD COLUMN w INT")
+
+
+def test_a_job_that_a_closed_handle_could_not_release_goes_on_at_the_next_opening(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner was this process, which lives, so no handle took it over."""
+
+    def fail(*_: Any) -> None:
+        raise UnavailableError("the disk is full", kind="disk")
+
+    with Store.open(store.path) as broken, Session(broken, "db") as other:
+        monkeypatch.setattr(failpoint, "hit", fail)
+        monkeypatch.setattr(SchemaChangeJobs, "change", fail)
+        run(other, "ALTER TABLE t MODIFY COLUMN v STRING")
+    monkeypatch.undo()
+    with Store.open(store.path) as again:
+        again.schema_changes.wait()
+    assert dicts(session, "SELECT v FROM t WHERE k = 1") == [{"v": "10"}]
