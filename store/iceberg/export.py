@@ -23,7 +23,6 @@ not used, because they choose file names and snapshot ids themselves, and step 3
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import re
 import secrets
@@ -63,6 +62,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, upda
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.schema.column import Column
+from seqstore.store.schema.field_ids import nested_ids, numbered_type, with_id
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk
 from seqstore.store.types.column_types import ColumnType
@@ -70,10 +70,8 @@ from seqstore.store.types.column_types import ColumnType
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
-_FIELD_ID: Final = b"PARQUET:field_id"
 _FORMAT_VERSION: Final = 2
 _COMPRESSION: Final = "zstd"
-_NESTED_IDS: Final = 1 << 16  # ids for the nested fields of one column
 _DECIMAL_DIGITS_MAX: Final = 38
 _OF_VERSION: Final = re.compile(r"v(\d+)[-.].*")
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
@@ -317,27 +315,13 @@ def _metadata(location: str, schema: Schema) -> TableMetadata:
 
 
 def _field(column: Column) -> pa.Field:
-    nested = itertools.count(column.id * _NESTED_IDS + 1)
-    return _with_id(column.name, _exported(column.type, nested), column.id, column.nullable)
+    kind = numbered_type(column.type, nested_ids(column), _exported)
+    return with_id(column.name, kind, column.id, column.nullable)
 
 
-def _with_id(name: str, kind: pa.DataType, number: int, nullable: bool = True) -> pa.Field:
-    return pa.field(name, kind, nullable, {_FIELD_ID: str(number).encode()})
-
-
-def _exported(kind: ColumnType, ids: Iterator[int]) -> pa.DataType:
-    """Returns the Arrow type of a column in a data file: Iceberg has no integers below 32 bits."""
-    if kind.name in ("TINYINT", "SMALLINT"):
-        return pa.int32()
-    if kind.name == "ARRAY":
-        return pa.list_(_with_id("element", _exported(kind.children[0], ids), next(ids)))
-    if kind.name == "MAP":
-        key, value = (_exported(child, ids) for child in kind.children)
-        return pa.map_(_with_id("key", key, next(ids), False), _with_id("value", value, next(ids)))
-    if kind.name == "STRUCT":
-        named = zip(kind.names, kind.children, strict=True)
-        return pa.struct([_with_id(name, _exported(child, ids), next(ids)) for name, child in named])
-    return kind.arrow
+def _exported(kind: ColumnType) -> pa.DataType:
+    """Returns the Arrow type of a plain column in a data file: Iceberg has no integers below 32 bits."""
+    return pa.int32() if kind.name in ("TINYINT", "SMALLINT") else kind.arrow
 
 
 def _iceberg_schema(schema: TableSchema, arrow: pa.Schema) -> Schema:

@@ -4,7 +4,7 @@
 2. Merge their live rows into new segments (segment_merge) without any lock; loads and readers continue.
 3. Publish at head + 1, like any writer: the new segments are added, the old ones are dropped, and rows of the
    old ones that were hidden since s are hidden in the new ones (K5). The plan is made when this process is
-   the next to publish (locks.prepare_lock), and again under the writer lock only if another writer
+   the next to publish (the prepare lock), and again under the writer lock only if another writer
    committed in between.
 4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; if none is left, there is
    no commit. A Z-order fails instead, because it orders all rows together.
@@ -207,6 +207,7 @@ class Compaction:
             raise
         failpoint.hit("compaction.after_commit")
         self.table.state()  # advances the handle at once
+        self.table.published(state.schema)
         return CompactionResult(
             version,
             segments_before=len(merged.inputs),

@@ -17,7 +17,7 @@ from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
-from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import KeyIndex, Matches
 from seqstore.store.segment.segment import INLINE, Segment
 from seqstore.store.segment.sequence import SequenceVector
@@ -70,7 +70,7 @@ def check_index(segment: Segment, index: KeyIndex, rows: pa.Table) -> Iterator[s
     if not np.array_equal(np.sort(positions), np.arange(len(rows), dtype=np.uint32)):
         yield f"segment {name}: the key index does not name every row once"
         return
-    codes = encode_keys(keys, schema.key_columns)[positions]
+    codes = encode_keys(keys, exact=schema.has_exact_key)[positions]
     if not np.array_equal(codes, index.codes):
         yield f"segment {name}: the key index has other codes than the rows"
     if bool((index.codes[1:] < index.codes[:-1]).any()):
@@ -100,7 +100,7 @@ def _check_unique(state: TableState) -> Iterator[str]:
         return
     first, second = (state.take(rows.take(order[each]), state.schema.key) for each in (twice, twice + 1))
     same = np.ones(len(twice), dtype=np.bool_)
-    if not is_exact(state.schema.key_columns):
+    if not state.schema.has_exact_key:
         same = equal_keys(first.columns, None, second.columns, None)
     if same.any():
         example = first.slice(int(np.flatnonzero(same)[0]), 1).to_pylist()[0]

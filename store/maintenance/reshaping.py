@@ -45,8 +45,8 @@ class Reshaping:
 
     @cached_property
     def keeps_keys_apart(self) -> bool:
-        """Whether different keys stay different."""
-        return all(
+        """Whether different keys stay different; row ids do."""
+        return self.source.is_duplicate or all(
             keeps_values_apart(column.type, self._type_of(column).type) for column in self.source.key_columns
         )
 
@@ -103,7 +103,7 @@ class Reshaping:
         return converted, failed
 
     def _misfit(self, rows: pa.Table, row: int, column: Column, values: pa.Array) -> InvalidInputError:
-        key = key_text(self.source.key, rows, row)
+        key = key_text(self.source.declared_key or self.source.key, rows, row)
         value = format_value(values[row])
         return InvalidInputError(
             f"column {column.name!r} of {self.table!r}: the value {value!r} of the row with the key ({key}) "

@@ -32,8 +32,10 @@ from seqstore.store.publish.write_states import refuse_changes
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.lookup import find
 from seqstore.store.read.table_state import TableState
+from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL
 from seqstore.store.schema.features import require_writable
+from seqstore.store.schema.field_ids import require_open_types
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.key_codes import have_same_codes
 from seqstore.store.segment.key_index import Positions
@@ -62,7 +64,7 @@ def restore(table: VersionedTable, version: int) -> int:
             restored = _publish(tx, table, now, state, started)
     finally:
         lease.release()
-    table.state()
+    table.published(table.state().schema)
     return restored
 
 
@@ -113,12 +115,24 @@ def _restored_schema(
         return now.revision, None
     require_writable([*now.features, *then.features])
     unused = [*(column.id + 1 for column in now.columns), now.next_column_id, then.next_column_id]
-    restored = replace(then, revision=now.revision + 1, next_column_id=max(unused))
+    restored = replace(
+        then, revision=now.revision + 1, next_column_id=max(unused), properties=_properties(now, then)
+    )
+    require_open_types(restored)
     tx.put("schemas", catalog.schema_key(table.id, restored.revision), restored.to_record())
     added = [f"+{name}" for name in then.features if name not in now.features]
     removed = [f"-{name}" for name in now.features if name not in then.features]
     changes = [f"the schema (that of revision {then.revision} again)"]
     return restored.revision, CommitInfo(is_blind=True, changes=changes, features=[*added, *removed])
+
+
+def _properties(now: TableSchema, then: TableSchema) -> dict[str, str]:
+    """Returns the restored properties. How versions appear to others is none of a version."""
+    if now.open_formats == then.open_formats:
+        return dict(then.properties)
+    fixed = (props.OPEN_FORMATS, props.OPEN_EVERY, props.STORAGE_FORMAT, props.ICEBERG_VERSION)
+    kept = {name: value for name, value in then.properties.items() if name not in fixed}
+    return kept | {name: now.properties[name] for name in fixed if name in now.properties}
 
 
 def _rows_lost(now: TableState, then: TableState) -> int:

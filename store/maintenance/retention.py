@@ -88,12 +88,12 @@ def vacuum(
     with table.catalog.read() as tx:
         newest, revision = catalog.head(tx, table.id, table.name)
         require_whole(tx, table.id)
-        held = _held(tx, leases, table.id, newest)
         before = catalog.oldest_open(tx, table.id)
         seconds = retention_seconds
         if seconds is None:
             policy = MaintenancePolicy.of(table.loader.schema(tx, revision), table.settings)
             seconds = policy.version_retention_seconds
+        held = _held(tx, leases, table.id, newest) | (needed := table.needed_versions(seconds))
         first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
         oldest = max(min([first_open, *held]), catalog.oldest_readable(tx, table.id))
         doomed = _dropped_until(tx, table.id, oldest)
@@ -107,7 +107,7 @@ def vacuum(
             failpoint.hit("vacuum.closed")
         _forget(table, oldest, sorted(doomed), held_now=lambda tx: _held(tx, leases, table.id, newest))
         failpoint.hit("vacuum.forgotten")
-        files = _empty_trash(table, leases.held(table.id))
+        files = _empty_trash(table, leases.held(table.id) | needed)
     return VacuumResult(
         first_open,
         first_open - before,

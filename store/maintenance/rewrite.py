@@ -93,6 +93,7 @@ class Rewrite:
             raise
         failpoint.hit("rewrite.after_commit")
         self.table.state()  # advances the handle at once
+        self.table.published(self._schema)
         return version
 
     def _write_most(self) -> None:

@@ -267,7 +267,7 @@ class _Merging:
         if not reshaping.changes_keys:
             return reshaped
         keys = [reshaped.rows.column(name).combine_chunks() for name in self.schema.key]
-        return replace(reshaped, codes=encode_keys(keys, self.schema.key_columns))
+        return replace(reshaped, codes=encode_keys(keys, exact=self.schema.has_exact_key))
 
     def _without_tombstones(self, part: _Part) -> tuple[_Part, _Part]:
         """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards

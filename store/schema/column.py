@@ -5,7 +5,7 @@ The id identifies a column. Names may change; ids never change and are never reu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -24,12 +24,25 @@ GROUPS_COL: Final = "__GROUPS_COL__"  # in tables with column groups: bit n is s
 ROW_ID_COL: Final = "__ROW_ID_COL__"  # in duplicate tables: the key that the store generates
 HIDDEN_COLUMNS: Final = (DELETE_SIGN, VERSION_COL, SEQUENCE_COL, GROUPS_COL, ROW_ID_COL)
 _HIDDEN_ALIASES: Final = {name.replace("__", "__DORIS_", 1): name for name in HIDDEN_COLUMNS}
+# Both spellings of hidden columns in lower case, by canonical name.
+HIDDEN_SPELLINGS: Final = {name: (name.lower(), alias.lower()) for alias, name in _HIDDEN_ALIASES.items()}
+# The types of hidden columns; the sequence has one of its table.
+HIDDEN_TYPES: Final = {
+    DELETE_SIGN: parse_type("TINYINT"),
+    VERSION_COL: parse_type("BIGINT"),
+    GROUPS_COL: parse_type("BIGINT"),
+    ROW_ID_COL: parse_type("BIGINT"),
+}
 
 # The id of the hidden sequence in stored files; visible columns count from 1, -1 and -2 are reserved.
 SEQUENCE_ID: Final = -3
 VERSION_ID: Final = -4  # no file has it: as a column that was read, any write of the row changes it
 ROW_ID_ID: Final = -5
 ROW_IDS_COUNTER: Final = 0  # numbers a table's counter of row ids; visible columns count from 1
+
+
+# Types of which a 64-bit code holds every value.
+_EXACT_TYPES: Final = frozenset(["BOOLEAN", "TINYINT", "SMALLINT", "INT", "DATE", "BIGINT", "DATETIME"])
 
 
 @lru_cache(maxsize=4096)
@@ -178,3 +191,12 @@ def _constant(column_type: ColumnType, text: str) -> pa.Scalar:
 
 
 ROW_ID: Final = Column(ROW_ID_COL, parse_type("BIGINT"), nullable=False, id=ROW_ID_ID, auto_increment=1)
+
+
+def is_exact(key_columns: Sequence[Column]) -> bool:
+    """Returns whether equal codes of a key prove equal keys (segment.key_codes)."""
+    if len(key_columns) != 1:
+        return False
+    column = key_columns[0]
+    # A nullable BIGINT has 2**64 values and NULL, one too many for 64 bits.
+    return column.type.name in _EXACT_TYPES and not (column.nullable and column.type.name == "BIGINT")

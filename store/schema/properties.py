@@ -35,6 +35,11 @@ SKIP_BITMAP: Final = "enable_unique_key_skip_bitmap_column"
 ROW_LEVEL: Final = "delta.enableDeletionVectors"
 APPEND_ONLY: Final = "delta.appendOnly"
 PARTITION_COLUMNS: Final = "partition_columns"
+OPEN_FORMATS: Final = "delta.universalFormat.enabledFormats"
+OPEN_EVERY: Final = "open_every_seconds"
+COLUMN_MAPPING: Final = "delta.columnMapping.mode"
+ICEBERG_VERSION: Final = "iceberg.format-version"
+KNOWN_FORMATS: Final = ("delta", "iceberg")
 _CARRIED: Final = frozenset(
     [
         "replication_num",
@@ -125,6 +130,16 @@ def _text(_name: str, value: str) -> str:
     return value
 
 
+def _formats(name: str, value: str) -> str:
+    """Returns the formats of an open table, sorted; empty where it is none."""
+    wanted = sorted({each.strip().lower() for each in value.split(",") if each.strip()})
+    for each in wanted:
+        if each not in KNOWN_FORMATS:
+            expected = "'delta', 'iceberg', 'delta,iceberg' or ''"
+            raise bad_property(f"property {name!r}: expected {expected}, found {value!r}")
+    return ",".join(wanted)
+
+
 _OURS: Final[dict[str, _Parser]] = {
     SEQUENCE_COL: _text,
     SEQUENCE_TYPE: _text,
@@ -157,6 +172,10 @@ _OURS: Final[dict[str, _Parser]] = {
     APPEND_ONLY: _boolean,
     PARTITION_COLUMNS: _text,
     CLUSTER_BY: _text,
+    OPEN_FORMATS: _formats,
+    OPEN_EVERY: _count,
+    COLUMN_MAPPING: _one_of("id or none", {"id": "id", "none": "none"}),
+    ICEBERG_VERSION: _one_of("2 or 3", {"2": "2", "3": "3"}),
     MERGE_ON_WRITE: _boolean,
     SKIP_BITMAP: _boolean,
     WITHOUT_KEYS: _boolean,
@@ -177,6 +196,12 @@ def parse_properties(given: Mapping[str, str]) -> dict[str, str]:
             parsed[name] = str(value)
         else:
             raise bad_property(_refusal(name))
+    if parsed.get(OPEN_FORMATS):
+        if str(given.get(STORAGE_FORMAT, "")).lower() == "arrow":
+            raise bad_property(
+                f"property {STORAGE_FORMAT!r}: expected parquet where {OPEN_FORMATS!r} is set, found 'arrow'"
+            )
+        parsed[STORAGE_FORMAT] = "parquet"
     return parsed
 
 

@@ -18,11 +18,14 @@ from seqstore.store.schema import properties as props
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
+    HIDDEN_SPELLINGS,
+    HIDDEN_TYPES,
     ROW_ID,
     ROW_ID_COL,
     SEQUENCE_COL,
     VERSION_COL,
     Column,
+    is_exact,
 )
 from seqstore.store.schema.column_groups import (
     ColumnGroup,
@@ -67,6 +70,8 @@ class TableSchema:
         constraints: CHECKs that rows must not break.
         duplicate_key: the columns of DUPLICATE KEY, by which rows are sorted; None in tables with a unique
             key.
+        is_append_only: rows may only be added, never changed or removed.
+        row_level: conflicts are detected row by row.
     """
 
     columns: tuple[Column, ...]
@@ -83,6 +88,12 @@ class TableSchema:
     features: tuple[str, ...] = ()
     constraints: tuple[Constraint, ...] = ()
     duplicate_key: tuple[str, ...] | None = None
+    is_append_only: bool = field(init=False, repr=False, compare=False)
+    row_level: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_append_only", self.properties.get(props.APPEND_ONLY) == "true")
+        object.__setattr__(self, "row_level", self.properties.get(props.ROW_LEVEL, "true") == "true")
 
     @classmethod
     def create(
@@ -180,7 +191,12 @@ class TableSchema:
         """The columns behind the key, in table order."""
         return self.columns[len(self.key) :] if self.duplicate_key is None else self.columns
 
-    @property
+    @cached_property
+    def has_exact_key(self) -> bool:
+        """Whether equal codes of keys prove equal keys (segment.key_codes)."""
+        return is_exact(self.key_columns)
+
+    @cached_property
     def is_duplicate(self) -> bool:
         """Whether the table keeps every row, each under a key that the store generates (T10)."""
         return self.duplicate_key is not None
@@ -220,42 +236,52 @@ class TableSchema:
         """The columns of CLUSTER BY, by which the rows of a segment are sorted; none means by key."""
         return tuple(filter(None, self.properties.get(props.CLUSTER_BY, "").split(",")))
 
-    @property
+    @cached_property
     def storage_format(self) -> str:
         """`arrow` or `parquet`."""
         return self.properties.get(props.STORAGE_FORMAT, "arrow")
 
+    @cached_property
+    def open_formats(self) -> tuple[str, ...]:
+        """The formats in which versions of an open table appear; none for other tables."""
+        return tuple(filter(None, self.properties.get(props.OPEN_FORMATS, "").split(",")))
+
+    @cached_property
+    def maps_columns(self) -> bool:
+        """Whether the files of an open table have names of their own, which no rename changes."""
+        return bool(self.open_formats) and self.properties.get(props.COLUMN_MAPPING, "id") == "id"
+
     @property
+    def iceberg_version(self) -> int:
+        """The version of Iceberg's format in which versions of an open table appear."""
+        return int(self.properties.get(props.ICEBERG_VERSION, 3))
+
+    @property
+    def open_every_seconds(self) -> int:
+        """How long a version of an open table may wait for its appearance; 0 means it appears first."""
+        return int(self.properties.get(props.OPEN_EVERY, 1))
+
+    @cached_property
     def compression(self) -> str:
         """Codec of new segments: none, lz4 or zstd. Arrow files default to none: readers map them."""
         chosen = self.properties.get(props.COMPRESSION, "default")
         return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
 
-    @property
+    @cached_property
     def isolation_level(self) -> IsolationLevel:
         """The isolation level of the table's transactions."""
         return IsolationLevel(self.properties.get(props.ISOLATION_LEVEL, IsolationLevel.WRITE_SERIALIZABLE))
-
-    @property
-    def row_level(self) -> bool:
-        """Whether conflicts are detected row by row."""
-        return self.properties.get(props.ROW_LEVEL, "true") == "true"
 
     def with_partitioning(self, partitioning: Partitioning) -> TableSchema:
         """Returns the schema with another partitioning, unchecked; `TableSchema.create` checks."""
         return replace(self, partitioning=partitioning)
 
-    @property
+    @cached_property
     def refuses_too_late(self) -> bool:
         """Whether a row below the tombstone watermark fails its load instead of being counted."""
         return self.properties.get(props.TOO_LATE_ROWS) == "error"
 
-    @property
-    def is_append_only(self) -> bool:
-        """Whether rows may only be added, never changed or removed."""
-        return self.properties.get(props.APPEND_ONLY) == "true"
-
-    @property
+    @cached_property
     def is_merge_on_read(self) -> bool:
         """Whether the table was declared as merge-on-read: no partial updates, deletes by predicate."""
         return self.properties.get(props.MERGE_ON_WRITE) == "false"
@@ -274,12 +300,23 @@ class TableSchema:
         return pa.schema([column.arrow for column in self.columns])
 
     @cached_property
-    def _by_name(self) -> dict[str, Column]:
+    def by_name(self) -> Mapping[str, Column]:
+        """The columns by their names in lower case."""
         return {column.name.lower(): column for column in self.columns}
+
+    @cached_property
+    def types(self) -> Mapping[str, tuple[str, ColumnType]]:
+        """Canonical name and type of each column, by its spellings in lower case, two of a hidden one."""
+        found = {name: (column.name, column.type) for name, column in self.by_name.items()}
+        for hidden in [each.name for each in self.hidden_fields()]:
+            kind = HIDDEN_TYPES.get(hidden, self.sequence_type)
+            assert kind is not None
+            found |= dict.fromkeys(HIDDEN_SPELLINGS[hidden], (hidden, kind))
+        return found
 
     def find(self, name: str) -> Column | None:
         """Returns the column of that name, without regard to case (P31), or None."""
-        return self._by_name.get(name.lower())
+        return self.by_name.get(name.lower())
 
     def column(self, name: str) -> Column:
         """Returns the column of that name, without regard to case.
@@ -311,10 +348,11 @@ class TableSchema:
         """Returns some columns as an Arrow schema, hidden ones by their canonical names."""
         if list(names) == self.names:
             return self.arrow
-        return pa.schema([self._fields[name] for name in names])
+        return pa.schema([self.fields[name] for name in names])
 
     @cached_property
-    def _fields(self) -> dict[str, pa.Field]:
+    def fields(self) -> Mapping[str, pa.Field]:
+        """The columns in Arrow, hidden ones by their canonical names."""
         return {field.name: field for field in [*self.arrow, *self.hidden_fields()]}
 
     @cached_property
