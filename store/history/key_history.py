@@ -123,7 +123,7 @@ def _writes(
     """Runs step 1."""
     originals: list[_Write] = []
     moved: dict[int, list[tuple[_Write, _Place]]] = {}
-    code = encode_keys(arrays, state.schema.key_columns)
+    code = encode_keys(arrays, exact=state.schema.has_exact_key)
     for stored_key, record in tx.records("segments", catalog.table_key(table.id)):
         segment = table.loader.segment(tx, stored_key[8:].decode(), record)
         for position in _positions(state.schema, segment, code, arrays):

@@ -1,0 +1,1 @@
+"""Change streams of other databases: the messages of Debezium, Canal and Maxwell as rows."""
