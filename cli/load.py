@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store, split_table, without_pandas
+from seqstore.cli.context import open_store, quick_imports, split_table
 
 _DONE: Final = ("Success", "Publish Timeout")
 _FAILED: Final = 1
@@ -39,8 +39,8 @@ def stream_load(
     for text in header or []:
         given, value = _parse_header(text)
         headers.setdefault(given, value)  # of one that is repeated the first counts, as over HTTP
-    without_pandas()
-    from seqstore.loaders.stream_load import stream_load as load
+    with quick_imports():
+        from seqstore.loaders.stream_load import stream_load as load
 
     with open_store(ctx) as store, _open(file) as body:
         reply = load(store, database, name, body, headers)

@@ -1,0 +1,87 @@
+"""`seqstore load`: files into a table, which is made from them where there is none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from seqstore.cli import output
+from seqstore.cli.broker_load import report
+from seqstore.cli.context import open_store, split_table
+
+if TYPE_CHECKING:
+    from seqstore.loaders.inference.new_table import FilesLoad
+    from seqstore.store import Store
+
+
+def load_files(
+    ctx: typer.Context,
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="FILE|DIR...", help="Files, and directories of files.")
+    ],
+    into: Annotated[str, typer.Option("--into", metavar="DB.TABLE", help="Where the rows go.")],
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="COLUMN", help="A column of a new table's key; may be repeated."),
+    ] = None,
+    sequence: Annotated[
+        str | None,
+        typer.Option("--sequence", metavar="COLUMN", help="The column of a new table that orders versions."),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="Of all files; default: by their suffixes.")
+    ] = "",
+    separator: Annotated[str, typer.Option("--separator", help="Between the fields of CSV.")] = ",",
+    timezone: Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Of values with a zone.")] = "",
+) -> None:
+    """Load files into a table, all or nothing; makes the table of their columns where there is none."""
+    split_table(into)
+    from seqstore.loaders.broker.run import BrokerLoad
+    from seqstore.loaders.inference.new_table import FilesLoad
+    from seqstore.store.catalog.job_record import CANCELLED
+
+    load = FilesLoad(into, [str(path) for path in paths], form.lower(), separator, timezone)
+    with open_store(ctx, create=True) as store:
+        is_new = _make_table(store, load, key or [], sequence)
+        folders = [os.path.dirname(path) for path in load.files]
+        _, job = BrokerLoad(store, load.spec(), folders).run()
+        if is_new and job.state == CANCELLED:
+            store.drop_table(into)
+            output.say(f"DROP TABLE {into};")
+    report(job)
+
+
+def _make_table(store: Store, load: FilesLoad, key: list[str], sequence: str | None) -> bool:
+    """Makes the database and the table where they are missing, and prints the statements.
+
+    Returns:
+        Whether the table is new.
+    """
+    from seqstore.store.errors import InvalidInputError
+    from seqstore.store.sql.session.show_output import create_table_text
+
+    database, name = split_table(load.table)
+    if database in store.databases() and name in store.tables(database):
+        schema = store.table(load.table).schema
+        given = [each.lower() for each in key]
+        if given and given != [each.lower() for each in schema.key]:
+            raise InvalidInputError(
+                f"{load.table} has the key {', '.join(schema.key)}, found --key {', '.join(key)}",
+                kind="bad_key",
+            )
+        if sequence and (schema.sequence_column or "").lower() != sequence.lower():
+            raise InvalidInputError(
+                f"{load.table} has the sequence {schema.sequence_column}, found --sequence {sequence}",
+                kind="bad_sequence",
+            )
+        return False
+    schema = load.declared(key, sequence)
+    if database not in store.databases():
+        store.create_database(database)
+        output.say(f"CREATE DATABASE {database};")
+    store.create_table(load.table, schema)
+    output.say(create_table_text(name, schema))
+    return True

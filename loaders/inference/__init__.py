@@ -1,0 +1,1 @@
+"""Declarations of tables from the files that are to be loaded."""
