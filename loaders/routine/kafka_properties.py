@@ -13,6 +13,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
+from seqstore.store.runtime.secret_references import is_reference
 
 BEGINNING: Final = "OFFSET_BEGINNING"
 END: Final = "OFFSET_END"
@@ -132,7 +133,8 @@ def check_client(client: Mapping[str, str], more: Collection[str] = ()) -> None:
                 "every job may set; the setting kafka_properties allows more",
                 kind="not_allowed",
             )
-        if name == "sasl.jaas.config" and name not in more and not _LOGIN_MODULE.fullmatch(value):
+        is_login = name == "sasl.jaas.config" and not is_reference(value)  # its text is checked at its use
+        if is_login and name not in more and not _LOGIN_MODULE.fullmatch(value):
             raise AccessDeniedError(
                 "property.sasl.jaas.config: expected one login module of Kafka, PlainLoginModule or "
                 "ScramLoginModule, 'required', with username and password; found another text",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from seqstore.loaders.routine.file_source import FileSource, file_bodies
@@ -11,8 +12,9 @@ from seqstore.loaders.routine.kafka_properties import check_client, kafka_proper
 from seqstore.loaders.routine.kafka_source import KafkaSource
 from seqstore.loaders.routine.source import Source
 from seqstore.loaders.routine.spec import FILES
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.runtime.secret_box import KEY_FILE, is_sealed
+from seqstore.store.runtime.secret_words import resolved
 from seqstore.store.store import Store
 
 
@@ -22,11 +24,14 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
     Raises:
         StoreError: the source lacks a requirement.
     """
+    references = [*store.settings.secret_references, *job.references]
     if job.spec.source == FILES:
         allowed = [*store.settings.load_paths, *job.allowed]
         marks = RoutineJobs(store.catalog)
         path = job.spec.source_properties["path"]
-        return FileSource(path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec))
+        return FileSource(
+            path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec), references
+        )
     sealed = sorted(name for name, value in job.spec.source_properties.items() if is_sealed(value))
     if sealed:
         raise InvalidInputError(
@@ -34,5 +39,15 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
             "one they were stored with; restore it, or set them by ALTER ROUTINE LOAD",
             kind="secret_key",
         )
-    check_client(kafka_properties(job.spec.source_properties).client, store.settings.kafka_properties)
-    return KafkaSource(job.spec, job.wanted_offsets)
+    spec = replace(job.spec, source_properties=resolved(job.spec.source_properties, references))
+    check_client(kafka_properties(spec.source_properties).client, store.settings.kafka_properties)
+    return KafkaSource(spec, job.wanted_offsets)
+
+
+def secrets_of(store: Store, job: RoutineJob) -> dict[str, str]:
+    """Returns the source's properties with the secrets that they name, which no message may repeat."""
+    references = [*store.settings.secret_references, *job.references]
+    try:
+        return resolved(job.spec.source_properties, references)
+    except StoreError:  # so its source cannot be opened
+        return {}

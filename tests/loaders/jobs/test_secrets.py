@@ -5,16 +5,18 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seqstore import InvalidInputError, Store
+from seqstore import InvalidInputError, Store, UnavailableError
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_properties import _CLIENT
 from seqstore.loaders.routine.open_source import open_source
-from seqstore.store.runtime.secret_box import KEY_FILE, is_sealed
+from seqstore.store.catalog.jobs import Jobs
+from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox, is_sealed
 from seqstore.store.runtime.secret_words import is_secret, masked_uri, without_values
 from seqstore.store.settings import Settings
 from seqstore.store.sql import ServerContext, Session
@@ -130,9 +132,40 @@ def test_a_job_whose_key_is_lost_is_listed_and_says_so_when_it_runs(store: Store
         open_source(store, *jobs.find("db", "j"))
 
 
+def test_a_job_that_is_paused_needs_its_key_no_more(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAUSE failed with the job paused when the key could not be read after the commit."""
+    run(store, CREATE)
+    key, change = store.path / KEY_FILE, Jobs.change
+
+    def change_and_lose_the_key(*given: Any) -> Any:
+        record = change(*given)
+        key.unlink()
+        key.mkdir()
+        return record
+
+    monkeypatch.setattr(Jobs, "change", change_and_lose_the_key)
+    run(store, "PAUSE ROUTINE LOAD FOR db.j")
+    with pytest.raises(UnavailableError, match=KEY_FILE):
+        run(store, "RESUME ROUTINE LOAD FOR db.j")
+    key.rmdir()  # the job is listed without its key
+    assert "PAUSED" in run(store, "SHOW ROUTINE LOAD FOR db.j")
+
+
 def test_a_uri_is_shown_without_its_keys() -> None:
     assert (
         masked_uri("s3://k:s@b/p?region=x&session_token=abc")
         == "s3://******@b/p?region=x&session_token=******"
     )
     assert masked_uri("/a@b?token=1") == "/a@b?token=1"
+
+
+def test_a_key_that_the_disk_does_not_give_is_an_error_of_the_store(tmp_path: Path) -> None:
+    """It was OSError."""
+    box = SecretBox(tmp_path / KEY_FILE)
+    sealed = box.seal(SECRET)
+    (tmp_path / KEY_FILE).unlink()
+    (tmp_path / KEY_FILE).mkdir()  # no user, not even root, can read its bytes
+    with pytest.raises(UnavailableError, match=KEY_FILE):
+        box.seal(SECRET)
+    with pytest.raises(UnavailableError, match=KEY_FILE):
+        box.opened(sealed)
