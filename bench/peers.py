@@ -35,6 +35,7 @@ _UPSERT: Final = f"""
     QUALIFY row_number() OVER (PARTITION BY {KEY} ORDER BY {SEQUENCE} DESC, arrival DESC) = 1
     ON CONFLICT DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _VALUES)}
     WHERE excluded.{SEQUENCE} >= orders.{SEQUENCE}"""
+FIRST_ROWS: Final = f"SELECT * FROM orders WHERE {KEY} >= {{}} ORDER BY {KEY} LIMIT 20"
 
 
 def has_delta() -> bool:
@@ -127,6 +128,9 @@ class KeyedDuckDB(AppendingDuckDB):
     def look_up(self, keys: pa.Table) -> pa.Table:
         self._connection.register("wanted", keys)
         return self._connection.sql(f"SELECT orders.* FROM orders JOIN wanted USING ({KEY})").to_arrow_table()
+
+    def first_rows(self, start: int) -> pa.Table:
+        return self._connection.sql(FIRST_ROWS.format(start)).to_arrow_table()
 
     def look_up_one(self, key: int) -> tuple[Any, ...] | None:
         return self._connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchone()

@@ -2,7 +2,9 @@
 
 1. CSV uploads of `--megabytes` into an empty table and into one of `--rows` rows, MB/s, beside Arrow's CSV
    reader on the same bytes (median of three) and the copying of them into a durable file.
-2. Loads of 1,000 rows by 1, 8 and 64 clients for `--seconds` each: loads a second, median and 99th percentile
+2. The same of `--json-megabytes` of JSON, as lines and as one array (`bench.loads.json_lines`, doubles of 17
+   digits).
+3. Loads of 1,000 rows by 1, 8 and 64 clients for `--seconds` each: loads a second, median and 99th percentile
    of the time one takes; grouped and not; beside DuckDB (one process, a thread for each client, the same CSV
    inserted durably into a table without a key) and ClickHouse (chdb, a ReplacingMergeTree that syncs each
    part; `bench.clickhouse`), which may be of another environment: `--chdb-python`.
@@ -23,7 +25,7 @@ import sys
 import threading
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
+from bench.loads import json_lines
 from seqstore import Column, Store, TableSchema, parse_type
 
 _TYPES: Final = {
@@ -42,7 +45,7 @@ _TYPES: Final = {
     "price": "INT",
     "note": "VARCHAR(60)",
 }
-_COLUMNS: Final = [Column(name, parse_type(kind), nullable=name != "k") for name, kind in _TYPES.items()]
+_JSON_TABLES: Final = {"json_lines": {}, "json_array": {"strip_outer_array": "true"}}
 _HEADERS: Final = {"column_separator": ",", "Authorization": "Basic " + b64encode(b"root:").decode()}
 _BLOCK_ROWS: Final = 100_000
 _SMALL_ROWS: Final = 1_000
@@ -67,6 +70,11 @@ def _csv(first: int, rows: int, rng: np.random.Generator) -> bytes:
     return sink.getvalue()
 
 
+def _schema(types: Mapping[str, str]) -> TableSchema:
+    columns = [Column(name, parse_type(kind), nullable=name != "k") for name, kind in types.items()]
+    return TableSchema.create(columns, key=["k"])
+
+
 class Server:
     """`seqstore serve` on a fresh directory."""
 
@@ -75,7 +83,9 @@ class Server:
         with Store.open(self.path) as store:
             store.create_database("db")
             for name in ("empty", "filled", "small"):
-                store.create_table(f"db.{name}", TableSchema.create(_COLUMNS, key=["k"]))
+                store.create_table(f"db.{name}", _schema(_TYPES))
+            for name in _JSON_TABLES:
+                store.create_table(f"db.{name}", _schema(json_lines.TYPES))
         command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(self.path), "serve"]
         self._process = subprocess.Popen(
             [*command, "--http-port", "0", "--mysql-port", "0"],
@@ -138,6 +148,19 @@ def _uploads(server: Server, work: Path, megabytes: int, rows: int) -> Iterator[
 
         rate = _rate(size, upload)
         yield f"| seqstore, into the {table} table | {rate:.0f} MB/s | {rate / parsed:.2f} of Arrow's |"
+    yield f"| peak memory of the server | {server.peak_megabytes()} MB | |"
+
+
+def _json_uploads(server: Server, megabytes: int) -> Iterator[str]:
+    lines = json_lines.json_lines("doubles of 17 digits", megabytes << 20)
+    for table, headers in _JSON_TABLES.items():
+        body = json_lines.array_of(lines) if headers else lines
+
+        def upload(table: str = table, body: bytes = body, headers: dict[str, str] = headers) -> None:
+            server.load(server.connect(), table, body, format="json", **headers)
+
+        rate = _rate(len(body) / 2**20, upload)
+        yield f"| seqstore, {table.replace('_', ' ')} | {rate:.0f} MB/s | |"
     yield f"| peak memory of the server | {server.peak_megabytes()} MB | |"
 
 
@@ -243,6 +266,7 @@ def _nothing(_: Any) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1024)
+    parser.add_argument("--json-megabytes", type=int, default=80)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--work", type=Path, default=Path("bench/work/serve"))
@@ -256,6 +280,8 @@ def main() -> int:
     try:
         print("| upload | | |\n| --- | --- | --- |")
         for line in _uploads(server, given.work, given.megabytes, given.rows):
+            print(line, flush=True)
+        for line in _json_uploads(server, given.json_megabytes):
             print(line, flush=True)
         print("\n| loads of 1,000 rows | clients | loads/s | p50 | p99 |\n| --- | --- | --- | --- | --- |")
         for line in _small_loads(server, given.work, given.seconds, given.chdb_python):

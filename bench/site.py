@@ -36,6 +36,7 @@ class Sizes:
         batch, small_batch: rows of the two upsert workloads.
         memory_batch: rows of the load whose memory is measured.
         lookups: keys of the look-up workload.
+        writer_loads: loads of each of several writers in a round.
         rounds_max: no workload runs more often than this.
     """
 
@@ -45,6 +46,7 @@ class Sizes:
     small_batch: int = 1_000
     memory_batch: int = 1_000_000
     lookups: int = 10_000
+    writer_loads: int = 32
     rounds_max: int = 1_000
 
     def rounds(self, wanted: int) -> int:
@@ -56,9 +58,9 @@ class OurTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._store = Store.open(path)
-        self._store.create_database("bench", if_not_exists=True)
-        self.table = self._store.create_table(NAME, table_schema(), if_not_exists=True)
+        self.store = Store.open(path)
+        self.store.create_database("bench", if_not_exists=True)
+        self.table = self.store.create_table(NAME, table_schema(), if_not_exists=True)
         self.loads: list[LoadedRows] = []
 
     def upsert(self, rows: pa.Table) -> LoadResult:
@@ -70,7 +72,7 @@ class OurTable:
         return self.table.upsert(rows, merge_type="DELETE")
 
     def close(self) -> None:
-        self._store.close()
+        self.store.close()
 
 
 class Site:

@@ -36,6 +36,7 @@ _QUERIES: Final = {
     "smallest and largest": "SELECT min(k) a, max(k) b, min(n) c, max(n) d FROM {} WHERE n > 7",
     "1 % range of keys": "SELECT count(*) c, sum(v) s FROM {} WHERE k BETWEEN {low} AND {high}",
     "1 % range of values": "SELECT count(*) c, sum(v) s FROM {} WHERE n BETWEEN 100 AND 109",
+    "20 rows from a key on": "SELECT k, v, n FROM {} WHERE k >= {low} ORDER BY k LIMIT 20",
     "point by key": "SELECT k, city, v, n, note FROM {} WHERE k = {low}",
 }
 

@@ -13,16 +13,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from bench import floors, memory
 from bench.oracle import LoadedRows
-from bench.peers import AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
+from bench.peers import FIRST_ROWS, AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
 from bench.price_changes import PRICE, price_changes, repriced
 from bench.rows import KEY
 from bench.site import OurTable, Site
 from bench.trial import Contender, Goal, Trial
 from bench.writers import disjoint_writers
+from seqstore import Session
 from seqstore.store.check.write_modes import UpdateMode
 
 _SLOW_ROUNDS: Final = 3
@@ -343,6 +345,43 @@ def _one_lookup(site: Site, slow: bool) -> Iterator[Trial]:
 
 
 @contextmanager
+def _first_rows(site: Site, slow: bool) -> Iterator[Trial]:
+    """The scan of YCSB's workload E: 20 rows from a random key on."""
+    ours, duckdb, oracle = site.read_state, site.duckdb_read_state, site.read_state_oracle
+    rounds, warmups = site.sizes.rounds(101), min(20, site.sizes.rounds_max)
+    starts = [int(key) for key in site.wanted_keys(2, warmups + rounds)]
+
+    def check(read: Callable[[int], pa.Table]) -> list[str]:
+        for start in starts[:20]:
+            keys = start + np.flatnonzero(oracle.live[start : start + 1_000])[:20]
+            if read(start).column(KEY).to_pylist() != keys.tolist():
+                return [f"other rows from {start} on"]
+        return []
+
+    with Session(ours.store, "bench") as session:
+
+        def read(start: int) -> pa.Table:
+            found = next(iter(session.execute(FIRST_ROWS.format(start)))).rows
+            assert found is not None
+            return found
+
+        yield Trial(
+            Contender("seqstore", lambda i: _no_value(read(starts[i])), check=lambda: check(read)),
+            [
+                Contender(
+                    "DuckDB, primary key",
+                    lambda i: _no_value(duckdb.first_rows(starts[i])),
+                    check=lambda: check(duckdb.first_rows),
+                )
+            ],
+            rounds=rounds,
+            warmups=warmups,
+            rows=20,
+            goals=[Goal("5 ms", 5e-3, "value")],
+        )
+
+
+@contextmanager
 def _count(site: Site, slow: bool) -> Iterator[Trial]:
     ours, duckdb = site.read_state, site.duckdb_read_state
     expected = int(site.read_state_oracle.live.sum())
@@ -430,6 +469,7 @@ WORKLOADS: Final = {
         Workload("scan", "full scan, 5 % of the rows dead", _scan),
         Workload("lookup_10k", "10k look-ups in one call", _lookups),
         Workload("lookup_1", "one look-up", _one_lookup),
+        Workload("first_rows", "20 rows from a key on, in its order", _first_rows),
         Workload("count", "count", _count),
         Workload("memory_load", "peak memory of a load of 1M rows", _memory_load, memory.is_available),
         Workload("memory_bulk", "peak memory of the bulk load", _memory_bulk, memory.is_available),

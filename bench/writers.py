@@ -21,7 +21,6 @@ from bench.trial import Contender, Goal, Trial
 from seqstore import Column, Store, TableSchema, parse_type
 
 _PROCESSES: Final = 4
-_LOADS: Final = 32  # of each process in a round
 _NAME: Final = "bench.writers"
 _opened: dict[str, Store] = {}  # of a writing process
 
@@ -30,6 +29,7 @@ _opened: dict[str, Store] = {}  # of a writing process
 def disjoint_writers(site: Site, slow: bool) -> Iterator[Trial]:
     """Offers the trial; both ways write the same rows to a table of their own."""
     rows = min(site.sizes.small_batch, site.sizes.rows)
+    loads = site.sizes.writer_loads
     rounds, warmups = site.sizes.rounds(15), min(2, site.sizes.rounds_max)
     with ExitStack() as closing:
         many, alone = str(site.new_path("writers4")), str(site.new_path("writers1"))
@@ -40,12 +40,12 @@ def disjoint_writers(site: Site, slow: bool) -> Iterator[Trial]:
         solo = closing.enter_context(Store.open(alone))
 
         def together(number: int) -> None:
-            jobs = [(many, writer, number, rows, _LOADS) for writer in range(_PROCESSES)]
+            jobs = [(many, writer, number, rows, loads) for writer in range(_PROCESSES)]
             list(pool.map(_load, jobs))
 
         def one_after_another(number: int) -> None:
             for writer in range(_PROCESSES):
-                _upsert(solo, writer, number, rows, _LOADS)
+                _upsert(solo, writer, number, rows, loads)
 
         yield Trial(
             Contender("seqstore, 4 processes", together, check=lambda: _findings(many, rows)),
@@ -59,7 +59,7 @@ def disjoint_writers(site: Site, slow: bool) -> Iterator[Trial]:
             ],
             rounds=rounds,
             warmups=warmups,
-            rows=rows * _LOADS * _PROCESSES,
+            rows=rows * loads * _PROCESSES,
         )
 
 

@@ -1,7 +1,8 @@
 """The mapped batches of one write, and the sources of the rows that it rejects.
 
 One write makes at least one segment, so batches are buffered. More than `ROWS` or `BYTES` would only cost
-memory, as would source texts of more than `SOURCE_BYTES`.
+memory, as would source texts of more than `SOURCE_BYTES`. A load with a low `exec_mem_limit` buffers half of
+it (LH24).
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from seqstore.loaders.source import BadRow, Places
 from seqstore.store.check.row_checker import RejectedRow
 
 ROWS: Final = 1_000_000
-BYTES: Final = 32 << 20
-SOURCE_BYTES: Final = 40 << 20
+BYTES: Final = 16 << 20
+SOURCE_BYTES: Final = 20 << 20
 
 
 class RowBuffer:
@@ -30,6 +31,7 @@ class RowBuffer:
         self._rows = 0
         self._bytes = 0
         self._source_bytes = 0
+        self._bytes_max = BYTES + SOURCE_BYTES
 
     def add(self, places: Places, mapped: MappedBatch, held_bytes: int = 0) -> None:
         """Adds a batch; `places` holds `held_bytes` of the body."""
@@ -38,6 +40,8 @@ class RowBuffer:
             self._parts.append((places, mapped))
             self._rows += len(mapped.rows)
             self._bytes += mapped.rows.nbytes
+            if mapped.memory_bytes:
+                self._bytes_max = min(self._bytes_max, mapped.memory_bytes // 2 or 1)
 
     def __len__(self) -> int:
         """Returns the number of rows."""
@@ -46,7 +50,8 @@ class RowBuffer:
     @property
     def fullness(self) -> float:
         """Returns the used share of the buffer; from 1 on it is full."""
-        return max(self._rows / ROWS, self._bytes / BYTES, self._source_bytes / SOURCE_BYTES)
+        held = (self._bytes + self._source_bytes) / self._bytes_max
+        return max(self._rows / ROWS, self._bytes / BYTES, self._source_bytes / SOURCE_BYTES, held)
 
     @property
     def is_enough(self) -> bool:

@@ -6,7 +6,7 @@ and Arrow files have fields of their own, so the plan reads their head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,12 +15,13 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from seqstore.loaders.changes.reader import ChangeReader
 from seqstore.loaders.column_list import ColumnList, field_names, parse_columns
 from seqstore.loaders.columnar import ColumnarReader
 from seqstore.loaders.compress import open_compressed
-from seqstore.loaders.csv import CsvReader
+from seqstore.loaders.csv.reader import CsvReader
 from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.json import JsonReader
+from seqstore.loaders.json.reader import JsonReader
 from seqstore.loaders.mapping import RowMapping
 from seqstore.loaders.source import Reader
 from seqstore.store.errors import InvalidInputError
@@ -103,10 +104,9 @@ def open_rows(
     """
     columns = parse_columns(options.columns)
     plain = open_compressed(body, options.compression)
-    if on_read is not None:
-        plain = cast(BinaryIO, _Watched(plain, on_read))
+    plain = plain if on_read is None else cast(BinaryIO, _Watched(plain, on_read))
     shared = {name.lower(): name for name in constants or {}}
-    file = None if options.is_csv or options.format == "json" else ColumnarReader(plain, options.format)
+    file = None if options.is_lines else ColumnarReader(plain, options.format)
     if file is not None:
         opened.callback(file.close)
         fields = _columns_of_file(file.schema, columns, target.schema)
@@ -127,10 +127,30 @@ def open_rows(
     opened.callback(mapping.close)
     if file is not None:
         return file, mapping
+    return _line_reader(plain, fields, options, mapping, shared, target), mapping
+
+
+def _line_reader(
+    body: BinaryIO,
+    fields: Sequence[str],
+    options: StreamLoadOptions,
+    mapping: RowMapping,
+    shared: Container[str],
+    target: Target,
+) -> CsvReader | ChangeReader | JsonReader:
+    """Returns the reader of a body of lines, all of whose fields but the shared ones are its own."""
     if options.is_csv:
-        return CsvReader(plain, fields, options.csv), mapping
-    watched = [name for name in mapping.watched if name.lower() not in shared]
-    return JsonReader(plain, fields, options.json, watched=watched, json_names=mapping.json_fields), mapping
+        return CsvReader(body, fields, options.csv, types=mapping.csv_types)
+    if options.is_changes:
+        return ChangeReader(body, fields, options, target.schema, target.name)
+    return JsonReader(
+        body,
+        fields,
+        options.json,
+        watched=[name for name in mapping.watched if name.lower() not in shared],
+        json_names=mapping.json_fields,
+        types=mapping.field_types,
+    )
 
 
 def moment_in(zone: str) -> Moment:

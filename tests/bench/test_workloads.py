@@ -15,7 +15,14 @@ from bench.site import Site, Sizes
 from bench.workloads import WORKLOADS
 
 TINY = Sizes(
-    rows=1_000, small_rows=500, batch=400, small_batch=50, memory_batch=500, lookups=100, rounds_max=3
+    rows=1_000,
+    small_rows=500,
+    batch=400,
+    small_batch=50,
+    memory_batch=500,
+    lookups=100,
+    writer_loads=4,
+    rounds_max=3,
 )
 
 

@@ -1,4 +1,4 @@
-"""`loaders.csv`: rows, bad rows and their places, for any separators and any size of block."""
+"""`loaders.csv.reader`: rows, bad rows and their places, for any separators and any size of block."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqstore.loaders import csv
-from seqstore.loaders.csv import CsvReader
+from seqstore.loaders.csv import reader as csv
+from seqstore.loaders.csv.reader import CsvReader
 from seqstore.loaders.headers import CsvOptions
 from seqstore.store.errors import InvalidInputError
 from tests.weight import by_form

@@ -1,4 +1,4 @@
-"""`loaders.json` and `loaders.json_paths`: documents to rows of text fields."""
+"""`loaders.json.reader` and `loaders.json.paths`: documents to rows of text fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqstore.loaders import json as json_rows
 from seqstore.loaders.headers import JsonOptions
-from seqstore.loaders.json import JsonReader
-from seqstore.loaders.json_paths import duckdb_path
+from seqstore.loaders.json import line_blocks
+from seqstore.loaders.json import reader as json_rows
+from seqstore.loaders.json.paths import duckdb_path
+from seqstore.loaders.json.reader import JsonReader
 from seqstore.store.errors import InvalidInputError
 
 
@@ -98,6 +99,9 @@ def test_numbers_with_a_fraction_are_exact_at_every_length(digits: int) -> None:
     numbers = [f"{'9' * cut}.{'8' * (digits - cut - 1)}7" for cut in range(1, digits)]
     text = "".join(f'{{"a": {number}}}\n' for number in numbers)
     assert [Decimal(a or "") for a, _ in read(text.encode()).rows] == [*map(Decimal, numbers)]
+    array = '{"r": [' + ",".join(f'{{"a": {number}}}' for number in numbers) + "]}"
+    found = read(array.encode(), strip_outer_array=True, by_line=False, root="$.r").rows
+    assert [Decimal(a or "") for a, _ in found] == [*map(Decimal, numbers)]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +243,7 @@ def test_fuzzy_parse_reads_objects_whose_keys_change_their_order() -> None:
 def test_bodies_and_lines_beyond_their_limits_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """LR5."""
     monkeypatch.setattr(json_rows, "DOCUMENT_BYTES_MAX", 100)
-    monkeypatch.setattr(json_rows, "LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(line_blocks, "LINE_BYTES_MAX", 100)
     big = b'[{"a":"' + b"x" * 500 + b'"}]'
     assert "exceeds the limit of 100" in refusal(big, strip_outer_array=True, by_line=False, block_bytes=10)
     assert "line 2 is longer" in refusal(b'{"a":1}\n' + big, block_bytes=10)

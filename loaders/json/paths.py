@@ -17,6 +17,7 @@ _STEP: Final = re.compile(
     re.VERBOSE,
 )
 _STEPS_MAX: Final = 64
+_KEY: Final = re.compile(r'\$\."(?P<key>[^"]+)"')
 
 
 def duckdb_path(path: str) -> str:
@@ -39,6 +40,12 @@ def duckdb_path(path: str) -> str:
         steps.append(f"[{match['index']}]" if key is None else _quoted(key.strip()))
         at = match.end()
     return "".join(steps)
+
+
+def key_of(path: str) -> str | None:
+    """Returns the key that a path of `duckdb_path` names; None for the root, and for something deeper."""
+    match = _KEY.fullmatch(path)
+    return match["key"] if match is not None else None
 
 
 def key_path(key: str) -> str:

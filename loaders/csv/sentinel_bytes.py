@@ -53,6 +53,11 @@ class SentinelBytes:
         self._unused: list[int] | None = None
         self._data = b""
 
+    @property
+    def is_idle(self) -> bool:
+        """Returns whether the fields of the block are the bytes between its separators and line ends."""
+        return not (self._meanings or self._has_enclosed or self._options.trim_double_quotes)
+
     # ------------------------------------------------------------------------------------------ rewriting
 
     def apply(self, data: bytes) -> bytes:

@@ -56,8 +56,10 @@ def likely_cause(line: bytes, names: Sequence[str], options: CsvOptions) -> str:
 
 
 def is_header_row(rows: pa.Table) -> bool:
-    """Returns whether every value of the first row is the name of its column."""
-    return bool(len(rows)) and all(
+    """Returns whether every value of the first row is the name of its column, which only text is."""
+    if not len(rows) or not all(pa.types.is_string(kind) for kind in rows.schema.types):
+        return False
+    return all(
         (value.as_py() or "").strip(" \"'`").lower() == name.lower()
         for name, value in zip(rows.schema.names, (column[0] for column in rows.columns), strict=True)
     )

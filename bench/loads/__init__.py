@@ -1,0 +1,1 @@
+"""Stream loads, measured in process."""

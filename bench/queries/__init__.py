@@ -1,0 +1,1 @@
+"""Queries of analysis, beside engines on their own tables."""
