@@ -60,11 +60,16 @@ def parse_columns(text: str) -> ColumnList:
 
 
 def field_names(columns: ColumnList, options: StreamLoadOptions, schema: TableSchema) -> list[str]:
-    """Returns names of the fields of a row of CSV or JSON, in order.
+    """Returns names of the fields of a row of CSV, JSON or a change stream, in order.
 
     Without listed fields they are the table's columns (M7), then those of `hidden_columns` (SL4); a row of a
     flexible update may have any of both (F8).
+    Rows of a change stream have the delete sign and a hidden sequence beside them (CS3).
     """
+    if options.is_changes:
+        has_hidden = schema.has_sequence and schema.sequence_column is None
+        hidden = [DELETE_SIGN, *([SEQUENCE_COL] if has_hidden else [])]
+        return [*(columns.fields or schema.names), *hidden]
     if columns.fields:
         return list(columns.fields)
     if options.is_flexible:

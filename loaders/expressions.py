@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.evaluate import duck
+from seqstore.store.runtime import memory_limit
+from seqstore.store.sql.evaluate.connections import MemoryShare, QueryConnection, common_bytes
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
@@ -24,6 +25,9 @@ from seqstore.store.sql.translate.conversions import TEXT_NUMBER, as_text
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
 from seqstore.store.sql.translate.value_types import TEXTS, column_value_type, is_time, note, type_of
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+
+if TYPE_CHECKING:
+    from seqstore.store.sql.evaluate import duck
 
 _VOLATILE: Final = (exp.Rand, exp.Uuid)
 
@@ -114,6 +118,7 @@ class Evaluator:
         around: the moment of the load, in its time zone.
         expressions: bound ones.
         targets: the types of the columns that store their values, None for a condition.
+        memory_bytes: DuckDB's for them, 0 for that which all queries share.
     """
 
     def __init__(
@@ -121,6 +126,8 @@ class Evaluator:
         around: EvaluationContext,
         expressions: Sequence[exp.Expr],
         targets: Sequence[ColumnType | None] = (),
+        *,
+        memory_bytes: int = 0,
     ) -> None:
         select = exp.select(
             *(exp.alias_(tree.copy(), f"e{i}", quoted=True) for i, tree in enumerate(expressions))
@@ -134,7 +141,10 @@ class Evaluator:
                 item.set("this", exp.Anonymous(this="try", expressions=[item.this]))
         self._select = select
         self._named = {column.name for column in select.find_all(exp.Column)}
-        self._connection = duck.connect()
+        shared = common_bytes() or memory_limit.limit_bytes()
+        name = f"load {id(self)}"
+        share = MemoryShare(name, memory_bytes, is_private=True) if 0 < memory_bytes < shared else None
+        self._connection = QueryConnection(lambda: share)
         self._sql: str | None = None
 
     def __call__(self, rows: pa.Table) -> list[pa.Array]:
@@ -143,6 +153,8 @@ class Evaluator:
         Raises:
             InvalidInputError: DuckDB refuses the expression for these types.
         """
+        from seqstore.store.sql.evaluate import duck  # imports DuckDB
+
         names = [name for name in rows.schema.names if name in self._named] or rows.schema.names[:1]
         rows = rows.select(names)
         source = duck.Source(
@@ -151,7 +163,8 @@ class Evaluator:
         if self._sql is None:
             self._sql = self._rendered(source)
         try:
-            reader, close = duck.run(self._connection, self._sql, {source_name(0): source}, has_largeint=True)
+            connection = self._connection.get()
+            reader, close = duck.run(connection, self._sql, {source_name(0): source}, has_largeint=True)
             try:
                 table = reader.read_all()
             finally:

@@ -4,6 +4,7 @@
 2. Its rows join the group of its table. The first member is the leader: it publishes at once the rows of all
    members that wait. Later members are the followers of the next group, whose first member leads it. So a
    member waits for at most one publish before its own, and no timer runs.
+   CSV bodies of one header set are read as one member (`joined_bodies`).
 3. Every member receives the transaction's id and label. When the publish fails, all of its members fail.
 
 Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
@@ -97,15 +98,18 @@ class GroupedLoad:
             self._rows = []
         return WriteResult(len(data), rejected)
 
-    def commit(self) -> LoadResult:
+    def commit(self, loads: int = 1) -> LoadResult:
         """Joins the group, or commits alone.
+
+        Args:
+            loads: of clients, whose rows these are (`joined_bodies`).
 
         Raises:
             StoreError: nothing of the load is visible.
         """
         if not self.is_grouped:
             return self._load.commit()
-        member = _Member(self._rows, self._load.revision)
+        member = _Member(self._rows, self._load.revision, loads)
         result = _group_of(self._table).join(member, self._begin)
         self.txn_id, self.label = result.txn_id, result.label
         return result
@@ -120,11 +124,12 @@ class GroupedLoad:
 
 
 class _Member:
-    """One load in a group."""
+    """One load in a group, or several that were read as one."""
 
-    def __init__(self, rows: Sequence[CheckedRows], revision: int) -> None:
+    def __init__(self, rows: Sequence[CheckedRows], revision: int, loads: int = 1) -> None:
         self.rows = rows
         self.revision = revision
+        self.loads = loads
         self.ended_before = 0  # publishes of the group that were over when it joined
         self.woken = threading.Event()
         self.result: LoadResult | None = None
@@ -187,7 +192,7 @@ class _Group:
                 if rows > _GROUP_ROWS_MAX or self._waiting[0].revision != members[0].revision:
                     break
                 members.append(self._waiting.popleft())
-            waits = [self._begun - member.ended_before for member in members]
+            waits = [self._begun - member.ended_before for member in members for _ in range(member.loads)]
             self._begun += 1
         counts.tell(waits)
         return members

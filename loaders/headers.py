@@ -18,7 +18,17 @@ from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import check_zone
 
-FORMATS: Final = ("csv", "csv_with_names", "csv_with_names_and_types", "json", "parquet", "orc", "arrow")
+CHANGE_FORMATS: Final = ("debezium_json", "canal_json", "maxwell_json")
+FORMATS: Final = (
+    "csv",
+    "csv_with_names",
+    "csv_with_names_and_types",
+    "json",
+    "parquet",
+    "orc",
+    "arrow",
+    *CHANGE_FORMATS,
+)
 UPDATE_MODES: Final = ("UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS")
 DEFAULT_TIME_ZONE: Final = (
     "Asia/Shanghai"  # LH11: what Doris documents, so that the same script loads the same rows
@@ -49,10 +59,22 @@ _NOT_FLEXIBLE: Final = (
     "where",
     "delete",
 )
+# Headers that a change stream determines itself: what is a row, where its fields are, and which rows go.
+_NOT_OF_CHANGES: Final = (
+    "jsonpaths",
+    "json_root",
+    "strip_outer_array",
+    "hidden_columns",
+    "function_column.sequence_col",
+    "merge_type",
+    "delete",
+    "where",
+)
 _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 KNOWN_HEADERS: Final = frozenset(
     """
-    column_separator columns comment compress_type delete empty_field_as_null enclose escape
+    change_position change_table change_time_unit column_separator columns comment compress_type delete
+    empty_field_as_null enclose escape
     exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
     jsonpaths label line_delimiter max_filter_ratio merge_type negative num_as_string partial_columns
     partial_update_ignore_null partial_update_new_key_behavior partitions read_json_by_line
@@ -122,6 +144,21 @@ class JsonOptions:
 
 
 @dataclass(frozen=True)
+class ChangeOptions:
+    """The options of change streams.
+
+    Attributes:
+        table: messages of other tables are passed over; named alone or as `db.table`. Empty for all messages.
+        position: auto, gtid or ts_ms: the part of a message that is its sequence.
+        time_unit: auto, ms, us or ns: of integers for DATETIME columns in messages without a schema.
+    """
+
+    table: str = ""
+    position: str = "auto"
+    time_unit: str = "auto"
+
+
+@dataclass(frozen=True)
 class StreamLoadOptions:
     """The options of a stream load; `parse_headers` reads them.
 
@@ -137,6 +174,7 @@ class StreamLoadOptions:
         update_mode: one of `UPDATE_MODES`; `partial_columns: true` is UPDATE_FIXED_COLUMNS.
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".
+        memory_bytes: of a batch with its expressions (`exec_mem_limit`), 0 for no limit (LH24).
         txn_app_id, txn_version: of an idempotent load (`txnAppId`, `txnVersion`, or with underlines).
     """
 
@@ -144,6 +182,7 @@ class StreamLoadOptions:
     format: str = "csv"
     csv: CsvOptions = CsvOptions()
     json: JsonOptions = JsonOptions()
+    changes: ChangeOptions = ChangeOptions()
     compression: str = ""
     columns: str = ""
     where: str = ""
@@ -163,6 +202,7 @@ class StreamLoadOptions:
     update_mode: str = "UPSERT"
     new_key_behavior: str = "APPEND"
     ignore_null: bool = False
+    memory_bytes: int = 0
     txn_app_id: str | None = None
     txn_version: int | None = None
 
@@ -173,6 +213,16 @@ class StreamLoadOptions:
     @property
     def is_flexible(self) -> bool:
         return self.update_mode == "UPDATE_FLEXIBLE_COLUMNS"
+
+    @property
+    def is_changes(self) -> bool:
+        """Whether the body is a change stream."""
+        return self.format in CHANGE_FORMATS
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether rows are lines or messages of text."""
+        return self.is_csv or self.format == "json" or self.is_changes
 
     @property
     def is_csv(self) -> bool:
@@ -194,6 +244,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         format=file_format,
         csv=_csv(given, raw, file_format),
         json=_json(given, raw),
+        changes=_changes(given),
         compression=_compression(given, file_format),
         columns=given.get("columns", ""),
         where=given.get("where", ""),
@@ -202,7 +253,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         sequence=given.get("function_column.sequence_col", "").strip("`") or None,
         merge_type=_merge_type(given),
         max_filter_ratio=_ratio(given),
-        strict_mode=_strict_mode(given),
+        strict_mode=_strict_mode(given) or file_format in CHANGE_FORMATS,
         partitions=_partitions(given),
         timeout_seconds=_timeout(given),
         time_zone=check_zone(given.get("timezone") or given.get("time_zone") or DEFAULT_TIME_ZONE),
@@ -212,6 +263,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         update_mode=_update_mode(given),
         new_key_behavior=_new_key_behavior(given),
         ignore_null=_flag(given, "partial_update_ignore_null"),
+        memory_bytes=_memory_bytes(given),
         txn_app_id=given.get("txnappid") or given.get("txn_app_id") or None,
         txn_version=_txn_version(given),
     )
@@ -357,6 +409,16 @@ def _json_paths(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def _changes(given: Mapping[str, str]) -> ChangeOptions:
+    position = given.get("change_position", "").lower() or "auto"
+    if position not in ("auto", "gtid", "ts_ms"):
+        raise _bad(f"change_position: expected one of auto, gtid, ts_ms, found {position}", "change_position")
+    unit = given.get("change_time_unit", "").lower() or "auto"
+    if unit not in ("auto", "ms", "us", "ns"):
+        raise _bad(f"change_time_unit: expected one of auto, ms, us, ns, found {unit}", "change_time_unit")
+    return ChangeOptions(given.get("change_table", ""), position, unit)
+
+
 def _compression(given: Mapping[str, str], file_format: str) -> str:
     text = given.get("compress_type", "")
     if not text or text.lower() in ("plain", "none"):
@@ -446,11 +508,15 @@ def _new_key_behavior(given: Mapping[str, str]) -> str:
     return text or "APPEND"
 
 
+def _memory_bytes(given: Mapping[str, str]) -> int:
+    memory = _integer(given, "exec_mem_limit", 0, "Invalid mem limit format, {}")
+    if memory <= 0 and given.get("exec_mem_limit"):
+        raise _bad(f"Invalid mem limit format, {given['exec_mem_limit']}", "exec_mem_limit")
+    return memory
+
+
 def _check_unused(given: Mapping[str, str]) -> None:
     """Headers of a distributed Doris that mean nothing here are checked all the same (LH24, LH26, LH23)."""
-    memory = _integer(given, "exec_mem_limit", 1, "Invalid mem limit format, {}")
-    if memory <= 0:
-        raise _bad(f"Invalid mem limit format, {given['exec_mem_limit']}", "exec_mem_limit")
     _integer(given, "send_batch_parallelism", 1, "Invalid send_batch_parallelism format, {}")
     if _flag(given, "negative"):
         raise _bad("negative: only for SUM columns of aggregate tables, which there are none of", "negative")
@@ -461,6 +527,8 @@ def _check_unused(given: Mapping[str, str]) -> None:
 def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
     if options.is_flexible:
         _check_flexible(options, given)
+    if options.is_changes:
+        _check_changes(options, given)
     if options.merge_type == "MERGE" and not options.delete:
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
     if options.merge_type != "MERGE" and options.delete:
@@ -469,7 +537,7 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
 
 def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
     """Checks that no header contradicts a flexible partial update (F4)."""
-    if options.format != "json":
+    if options.format != "json" and not options.is_changes:
         raise _bad("flexible partial update only support json format as input file currently", "format")
     for name in _NOT_FLEXIBLE:
         if given.get(name):
@@ -478,3 +546,16 @@ def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         raise _bad("Don't support flexible partial update when 'group_commit' is specified", "group_commit")
     if options.json.fuzzy_parse:
         raise _bad("Don't support flexible partial update when 'fuzzy_parse' is enabled", "fuzzy_parse")
+
+
+def _check_changes(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
+    """Checks that no header contradicts a change stream (CS2)."""
+    for name in _NOT_OF_CHANGES:
+        if given.get(name) and given[name].lower() not in ("false", "append"):
+            raise _bad(f"{name} does not go with format {options.format}: its messages determine it", name)
+    if options.update_mode == "UPDATE_FIXED_COLUMNS":
+        raise _bad(
+            f"unique_key_update_mode: expected UPSERT or UPDATE_FLEXIBLE_COLUMNS for format "
+            f"{options.format}, found UPDATE_FIXED_COLUMNS",
+            "unique_key_update_mode",
+        )

@@ -31,7 +31,7 @@ from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
 from seqstore.store.check.write_modes import duplicate_error
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, default_scalar, hidden_name
 from seqstore.store.schema.table_schema import TableSchema
@@ -42,6 +42,20 @@ from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, type_f
 
 _SIGN: Final = ColumnType("TINYINT")
 _NUMERIC: Final = (*INTEGER_RANGES, "FLOAT", "DOUBLE", "DECIMAL")
+_AS_TEXT: Final = dict.fromkeys(("CHAR", "VARCHAR", "STRING", "DATE", "DATETIME"), pa.string())
+_AS_THEY_ARE: Final = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+}
+_OF_CSV: Final = {name: kind for name, kind in _AS_THEY_ARE.items() if name != "BOOLEAN"} | {
+    "DATE": pa.date32(),
+    "DATETIME": pa.timestamp("us"),
+}
 _FIELD, _TARGET = "field ", "column "  # prefixes that keep both kinds of names apart in one table
 
 Mask = npt.NDArray[np.bool_]
@@ -60,6 +74,7 @@ class MappedBatch:
         unselected: rows that `where` dropped.
         supplied: in flexible updates, the rows that have a column, for each that some rows lack (F9).
         lost: position in the batch and NOT NULL column -> why the value became NULL; of the first such rows.
+        memory_bytes: of the load's `exec_mem_limit`, 0 for no limit.
     """
 
     rows: pa.Table
@@ -69,6 +84,7 @@ class MappedBatch:
     unselected: int
     supplied: Mapping[str, Mask] = field(default_factory=dict)
     lost: Mapping[tuple[int, str | None], str] = field(default_factory=dict)
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,9 +145,14 @@ class RowMapping:
             self._check_keys()
         self._conditions = self._bind_conditions()
         targets = self._computed_types()
-        self._compute = Evaluator(around, self._expressions, targets) if self._expressions else None
-        self._decide = Evaluator(around, list(self._conditions.values())) if self._conditions else None
+        self._compute = self._evaluator(self._expressions, targets) if self._expressions else None
+        self._decide = self._evaluator(list(self._conditions.values())) if self._conditions else None
         self._precede = self._bind_preceding(options.preceding_filter)
+
+    def _evaluator(
+        self, expressions: Sequence[exp.Expr], targets: Sequence[ColumnType | None] = ()
+    ) -> Evaluator:
+        return Evaluator(self._around, expressions, targets, memory_bytes=self._options.memory_bytes)
 
     def _computed_types(self) -> list[ColumnType | None]:
         """Returns the type of the column that each expression computes, None for one that is not stored."""
@@ -143,6 +164,29 @@ class RowMapping:
     def json_fields(self) -> list[str]:
         """The fields that are stored as JSON, as they are."""
         return [target.source for target in self._targets if target.source and target.type.name == "JSON"]
+
+    @property
+    def field_types(self) -> dict[str, pa.DataType]:
+        """The types in which fields may come, instead of as text: of values that a column keeps as they are.
+
+        Expressions compute with the text, so with one there is none.
+        """
+        return self._types(_AS_TEXT | _AS_THEY_ARE)
+
+    @property
+    def csv_types(self) -> dict[str, pa.DataType]:
+        """The types in which fields of CSV may come, as `field_types`."""
+        return self._types(_OF_CSV)
+
+    def _types(self, known: Mapping[str, pa.DataType]) -> dict[str, pa.DataType]:
+        if self._expressions or self._decide is not None or self._precede is not None:
+            return {}
+        types: dict[str, pa.DataType | None] = {}
+        for target in self._targets:
+            if target.source is not None:
+                kind = known.get(target.type.name)
+                types[target.source] = kind if types.get(target.source, kind) == kind else None
+        return {name: kind for name, kind in types.items() if kind is not None}
 
     @property
     def watched(self) -> list[str]:
@@ -317,7 +361,7 @@ class RowMapping:
                 raise self._unknown(wanted, "preceding filter")
             return found
 
-        return Evaluator(self._around, [bind(parse(text, "preceding filter"), resolve, "preceding filter")])
+        return self._evaluator([bind(parse(text, "preceding filter"), resolve, "preceding filter")])
 
     def _final(self, header: str, name: str) -> Field | exp.Expr:
         """Resolves a name of a condition: the finished column, else the field."""
@@ -358,6 +402,7 @@ class RowMapping:
 
     def _map(self, batch: SourceBatch, now: datetime) -> MappedBatch:
         computed = self._compute(batch.rows) if self._compute is not None else []
+        self._check_memory(batch.rows, computed)
         keep = np.ones(len(batch.rows), dtype=np.bool_)
         bad: dict[int, str] = {}
         lost: dict[tuple[int, str | None], str] = {}
@@ -382,7 +427,17 @@ class RowMapping:
         unselected = len(positions) - len(table)
         if selected is not None:
             positions = positions[selected]
-        return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied, lost)
+        memory = self._options.memory_bytes
+        return MappedBatch(table, positions, int((~keep).sum()), first, unselected, supplied, lost, memory)
+
+    def _check_memory(self, rows: pa.Table, computed: Sequence[pa.Array]) -> None:
+        most = self._options.memory_bytes
+        if most and (size := rows.nbytes + sum(each.nbytes for each in computed)) > most:
+            raise UnavailableError(
+                f"a batch of {len(rows)} rows takes {size} bytes of memory, more than exec_mem_limit = {most}"
+                "; raise it, or load shorter values",
+                kind="out_of_memory",
+            )
 
     def _lost(
         self, target: _Target, source: pa.ChunkedArray, cast: Cast
@@ -410,7 +465,9 @@ class RowMapping:
         zone = self._options.time_zone
         try:
             cast = try_cast(source, target.type, zone=zone)
-            is_json = self._options.format == "json" and target.source is not None
+            is_json = (
+                self._options.format == "json" or self._options.is_changes
+            ) and target.source is not None
             if is_json and cast.failed is not None and target.type.name in _NUMERIC:
                 cast = try_cast(_truth_as_number(source), target.type, zone=zone)
             is_strict = self._options.strict_mode and target.source is not None

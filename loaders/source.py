@@ -54,6 +54,7 @@ class SourceBatch:
         bad: the first of them.
         absent: for a field, the rows that did not have it at all, unlike those that had NULL there (J7).
         held_bytes: memory that `places` keeps.
+        passed: messages that are no rows and no faults, such as heartbeats of a change stream (CS6).
     """
 
     rows: pa.Table
@@ -62,6 +63,7 @@ class SourceBatch:
     bad: Sequence[BadRow] = ()
     absent: dict[str, pa.BooleanArray] = field(default_factory=dict)
     held_bytes: int = 0
+    passed: int = 0
 
     def located(self, bad: Sequence[tuple[int, str]]) -> list[BadRow]:
         """Returns positions in `rows`, each with a reason, as rows of the body."""

@@ -23,21 +23,24 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from seqstore.loaders.begin import begin
+from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
-from seqstore.loaders.first_line import HEADER_ROW, is_header_row
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
+from seqstore.loaders.joined_bodies import JoinedBodies, run_joined, text_of
 from seqstore.loaders.mapping import MappedBatch
 from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
+from seqstore.loaders.row_writer import RowWriter
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
-from seqstore.store.load.load import Load
+from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
+from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -70,7 +73,9 @@ def stream_load(
     try:
         options = parse_headers(headers)
         load = StreamLoad(store, store.table(f"{database}.{table}"), options, progress, turn)
-        load.run(cast(BinaryIO, counted))
+        load.run(counted)
+    except MemoryError:
+        reply = reply_for_error(progress, out_of_memory("the load found no memory"))
     except (StoreError, OSError, pa.ArrowException) as error:
         reply = reply_for_error(progress, error)
     else:
@@ -115,25 +120,50 @@ class StreamLoad:
         options: StreamLoadOptions,
         progress: Progress,
         turn: AbstractContextManager[Any] | None = None,
+        bodies: JoinedBodies | None = None,
     ) -> None:
+        self._store = store
         self._table = table
-        self._data_dir = store.path
         self._options = options
         self._progress = progress
         self._turn = turn or nullcontext()
+        self._bodies = bodies
         self._moment = moment_in(options.time_zone)
         self._deadline = time.monotonic() + options.timeout_seconds
         self._buffer = RowBuffer()
-        self._bad: list[BadRow] = []
+        self._bad: list[BadRow] = []  # of the buffer, found so far
+        self._bad_written: list[BadRow] = []  # of the buffer that is written
+        self._is_first = True
 
-    def run(self, body: BinaryIO) -> None:
+    def run(self, body: _CountedBody) -> None:
         """Begins the load, plans it, reads and writes the rows, and commits or pre-commits.
 
         Raises:
             StoreError: nothing of the load is visible.
         """
         with waiting_at_most(self._deadline - time.monotonic()):
-            self._run(body)
+            text = text_of(body.inner, self._options) if self._may_group() else None
+            if text is None or not self._run_joined(text, body):
+                self._run(cast(BinaryIO, body))
+
+    def _run_joined(self, text: bytes, body: _CountedBody) -> bool:
+        """Loads the body together with others that wait; returns False if it must be read alone."""
+
+        def run(bodies: JoinedBodies, turn: AbstractContextManager[Any]) -> Progress:
+            if bodies.is_one:
+                self._turn, self._bodies = turn, bodies
+                self._run(cast(BinaryIO, body))
+                return self._progress
+            joined = StreamLoad(self._store, self._table, self._options, Progress(), turn, bodies)
+            joined._run(bodies.body())
+            return joined._progress
+
+        done, progress = run_joined(self._table, self._options, text, self._turn, run), self._progress
+        if done is not None and done is not progress:
+            progress.txn_id, progress.label, progress.is_grouped = done.txn_id, done.label, done.is_grouped
+            progress.loaded, progress.body_bytes = done.loaded, done.body_bytes
+            progress.milliseconds = done.milliseconds
+        return done is not None
 
     def _run(self, body: BinaryIO) -> None:
         options, progress = self._options, self._progress
@@ -153,12 +183,14 @@ class StreamLoad:
                 progress.skipped = load.skipped
                 progress.txn_id = load.commit().txn_id
                 return
-            log = ErrorLog(self._data_dir, lambda: max(load.txn_id, 0))
+            log = ErrorLog(self._store.path, lambda: max(load.txn_id, 0))
             try:
                 with self._turn:
                     self._read_and_write(load, body, log)
                     self._log(log)
                     self._check_ratio(log)
+                    if self._bodies is not None:
+                        self._bodies.require_clean(progress)
                     if isinstance(load, Load) and not options.two_phase_commit:
                         with self._timed("CommitAndPublishTimeMs"):
                             load.prepare()
@@ -166,6 +198,7 @@ class StreamLoad:
                 progress.txn_id = load.txn_id
                 raise
             finally:
+                self._take_buffer()
                 self._log(log)
                 log.close()
                 progress.error_url = str(log.path or "")
@@ -173,8 +206,14 @@ class StreamLoad:
                 load.precommit()
                 return
             with self._timed("CommitAndPublishTimeMs"):
-                progress.txn_id = load.commit().txn_id
+                progress.txn_id = self._commit(load).txn_id
             progress.label = load.label
+
+    def _commit(self, load: Load | GroupedLoad) -> LoadResult:
+        bodies = self._bodies
+        if bodies is None or isinstance(load, Load):
+            return load.commit()
+        return load.commit(len(bodies.counts))
 
     def _begin(self) -> Load:
         options = self._options
@@ -205,7 +244,9 @@ class StreamLoad:
     # ------------------------------------------------------------------------------------------ rows
 
     def _read_and_write(self, load: Load | GroupedLoad, body: BinaryIO, log: ErrorLog) -> None:
-        with watched(Cancellation(self._look(current()))), ExitStack() as opened:
+        server = current()
+        running = Cancellation(self._look(server), server.owner if server is not None else "")
+        with watched(running), ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
                 table = Target(self._table.schema, self._table.name)
                 reader, mapping = open_rows(
@@ -216,19 +257,22 @@ class StreamLoad:
                     opened,
                     on_read=self._check_deadline,
                 )
+            writer = opened.enter_context(self._writer(load, log))
             for batch in self._timed_batches(reader):
                 with self._timed("WriteDataTimeMs"):
                     mapped = mapping(batch, self._moment.local)
                     self._note(batch, mapped)
                     self._buffer.add(batch.places, mapped, batch.held_bytes)
                     del batch, mapped
-                    if self._buffer.is_enough:
-                        release_freed_memory()  # of parsing: staging allocates as much again
-                        self._write(load)
-                        self._log(log)
+                writer.report()
+                if self._buffer.fullness >= 0.5:  # more read ahead would need more memory
+                    writer.finish()
+                if self._buffer.is_enough:
+                    release_freed_memory()  # of parsing: staging allocates as much again
+                    writer.begin(self._take_buffer())
                 self._check_deadline()
-            with self._timed("WriteDataTimeMs"):
-                self._write(load)
+            writer.finish()
+            writer.write(self._take_buffer())
 
     def _timed_batches(self, reader: Reader) -> Iterator[SourceBatch]:
         batches = reader.batches()
@@ -239,34 +283,49 @@ class StreamLoad:
                 return
             yield read.pop()  # the receiver alone holds it and drops it before rows are staged
 
-    def _write(self, load: Load | GroupedLoad) -> None:
-        """Writes the buffered rows and finds the sources of the rejected ones."""
+    def _take_buffer(self) -> RowBuffer:
         buffer, self._buffer = self._buffer, RowBuffer()
-        if not len(buffer):
-            return
-        result = load.write(buffer.rows(), supplied=buffer.supplied())
-        if isinstance(load, GroupedLoad):
-            self._progress.is_grouped = load.is_grouped
-        self._progress.loaded += result.rows - len(result.rejected)
-        self._progress.filtered += len(result.rejected)
-        self._bad += buffer.sources_of(result.rejected[:ROWS_MAX])
+        self._bad_written, self._bad = [*self._bad_written, *self._bad], []
+        return buffer
+
+    def _writer(self, load: Load | GroupedLoad, log: ErrorLog) -> RowWriter:
+        """Returns the writer of the buffered rows, which logs them with the sources of the rejected ones."""
+
+        def write(buffer: RowBuffer) -> WriteResult:
+            return load.write(buffer.rows(), supplied=buffer.supplied())
+
+        def written(buffer: RowBuffer, result: WriteResult, milliseconds: int) -> None:
+            self._add_time("WriteDataTimeMs", milliseconds)
+            if isinstance(load, GroupedLoad):
+                self._progress.is_grouped = load.is_grouped
+            self._progress.loaded += result.rows - len(result.rejected)
+            self._progress.filtered += len(result.rejected)
+            self._bad_written += buffer.sources_of(result.rejected[:ROWS_MAX])
+            self._log(log)
+
+        return RowWriter(write, written)
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
-        is_first = not self._progress.total_rows and not len(self._buffer)
+        if self._bodies is not None:
+            self._bodies.require_rows(batch.rows)
+        is_first, self._is_first = self._is_first, False
         may_have_names = is_first and self._options.is_csv and not self._options.csv.skip_lines
         if may_have_names and is_header_row(batch.rows):
             self._progress.warning = f"line 1: {HEADER_ROW}"
         self._progress.filtered += batch.bad_count + mapped.bad_count
-        self._progress.unselected += mapped.unselected
+        self._progress.unselected += batch.passed + mapped.unselected
         if len(self._bad) < ROWS_MAX:
             self._bad += batch.bad
             self._bad += batch.located(mapped.bad)
 
     def _log(self, log: ErrorLog) -> None:
-        """Logs the bad rows in the order of the body; the steps of the load found them in another order."""
-        for row in sorted(self._bad, key=lambda row: row.place.line):
+        """Logs the bad rows of the buffers that were written, in the order of the body.
+
+        The steps of the load found them in another order.
+        """
+        for row in sorted(self._bad_written, key=lambda row: row.place.line):
             log.add(row)
-        self._bad = []
+        self._bad_written = []
 
     # ------------------------------------------------------------------------------------------ limits
 
@@ -312,8 +371,11 @@ class StreamLoad:
         try:
             yield
         finally:
-            taken = self._progress.milliseconds
-            taken[name] = taken.get(name, 0) + _milliseconds(started)
+            self._add_time(name, _milliseconds(started))
+
+    def _add_time(self, name: str, milliseconds: int) -> None:
+        taken = self._progress.milliseconds
+        taken[name] = taken.get(name, 0) + milliseconds
 
 
 def _milliseconds(started: float) -> int:

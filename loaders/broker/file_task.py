@@ -116,7 +116,7 @@ class FileTask:
                 done = replace(
                     done,
                     filtered=done.filtered + batch.bad_count + mapped.bad_count,
-                    unselected=done.unselected + mapped.unselected,
+                    unselected=done.unselected + batch.passed + mapped.unselected,
                     bad=self._listed(done.bad, [*batch.bad, *batch.located(mapped.bad)]),
                 )
                 buffer.add(batch.places, mapped, batch.held_bytes)

@@ -22,7 +22,8 @@ import pyarrow.fs as pafs
 
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secret_references import check_reference
+from seqstore.store.runtime.secret_words import masked_uri, resolved_uri, uri_references
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does
@@ -130,24 +131,27 @@ def identity(uri: str) -> str:
     return _LOGIN.sub("", uri, count=1) if is_remote(uri) else uri
 
 
-def find_files(description: DataDescription, allowed: Sequence[str]) -> list[InputFile]:
+def find_files(
+    description: DataDescription, allowed: Sequence[str], references: Sequence[str] = ()
+) -> list[InputFile]:
     """Finds the files that the patterns of a description match (B6).
 
     Each file is listed once, in the order of patterns and names.
 
     Args:
         allowed: directories and URIs below which files may be read.
+        references: secrets that URIs may name.
 
     Raises:
-        AccessDeniedError: a pattern or file is not below any of them.
+        AccessDeniedError: a pattern or file is not below any of them, or a secret is not allowed.
         NotFoundError: a pattern matches no file.
-        InvalidInputError: a path lacks a field of COLUMNS FROM PATH AS.
+        InvalidInputError: a path lacks a field of COLUMNS FROM PATH AS, or a secret is missing.
     """
     found: dict[str, InputFile] = {}
     for given in description.paths:
         check_pattern(given, allowed)  # before the first request to a server
         pattern = _rooted(given, allowed)
-        files = _remote(pattern) if is_remote(pattern) else _local(pattern)
+        files = _remote(pattern, references) if is_remote(pattern) else _local(pattern)
         if not files:
             raise NotFoundError(
                 f"{shown(_local_path(given))}: no file matches; expected files, not directories",
@@ -211,21 +215,22 @@ def _address(uri: str) -> _Address:
     return _Address(head, match["path"] or "", query, parameters)
 
 
-def _remote(pattern: str) -> list[InputFile]:
+def _remote(pattern: str, references: Sequence[str]) -> list[InputFile]:
     """Objects of a bucket: those below the part of the pattern that has no wildcard, matched by name."""
     address = _address(pattern)
+    server = resolved_uri(address.server, references)
     found: dict[str, int] = {}
     try:
-        filesystem, root = pafs.FileSystem.from_uri(address.server)
+        filesystem, root = pafs.FileSystem.from_uri(server)
         for each in _globs(address.path):
             found.update(_objects(filesystem, root, each))
         if not found:  # a name with brackets in it
             found.update(_object(filesystem, root, address.path))
     except (pa.ArrowException, OSError, ValueError) as error:
-        why = _LOGIN.sub("", str(error))
+        why = masked_uri(_LOGIN.sub("", str(error)))
         raise InvalidInputError(f"{shown(pattern)}: cannot be listed: {why}", kind="bad_uri") from None
     return [
-        InputFile(f"{address.head}/{key}{address.query}", size, server=address.server, key=key)
+        InputFile(f"{address.head}/{key}{address.query}", size, server=server, key=key)
         for key, size in sorted(found.items())
     ]
 
@@ -339,6 +344,16 @@ def check_pattern(pattern: str, allowed: Sequence[str]) -> None:
         _check(name, os.path.realpath(folder), "", allowed)
         if ".." in wanted:
             raise InvalidInputError(f"{name}: '..' cannot follow a wildcard", kind="bad_uri")
+
+
+def check_secrets(uri: str, references: Sequence[str]) -> None:
+    """Refuses secrets of a URI that are references and not allowed.
+
+    Raises:
+        AccessDeniedError: names the reference.
+    """
+    for part, reference in uri_references(uri).items() if is_remote(uri) else ():
+        check_reference(f"{shown(uri)}: {part}", reference, references)
 
 
 def check_allowed(uri: str, allowed: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ class LoadJob(JobRecord):
         state: PENDING, LOADING, COMMITTED, FINISHED or CANCELLED.
         owner: process id and start time of the process that runs it.
         allowed: directories and URIs below which it may read.
+        references: secrets that it may name, besides those that the settings allow.
         attempts: how often it was begun.
         files, files_done: files there are, and those staged already.
         bytes_total, bytes_done: their sizes, and the bytes read of them.
@@ -41,6 +42,7 @@ class LoadJob(JobRecord):
     """
 
     final_states: ClassVar[frozenset[str]] = ENDED
+    optional_fields: ClassVar[frozenset[str]] = frozenset(["references"])
     spec: LoadSpec
     state: str
     owner: Owner
@@ -61,6 +63,7 @@ class LoadJob(JobRecord):
     url: str = ""
     user: str = "root"
     is_cancelling: bool = False
+    references: tuple[str, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LoadJob:
@@ -68,6 +71,7 @@ class LoadJob(JobRecord):
             "spec": LoadSpec.from_record(record["spec"]),
             "owner": tuple(record["owner"]),
             "allowed": tuple(record.get("allowed", ())),
+            "references": tuple(record.get("references", ())),
         }
         return cls(**{**record, **made})
 
@@ -102,6 +106,7 @@ class LoadJob(JobRecord):
             owner,
             self.created_ms,
             allowed=self.allowed,
+            references=self.references,
             attempts=self.attempts + 1,
             user=self.user,
             is_cancelling=self.is_cancelling,

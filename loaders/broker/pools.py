@@ -21,7 +21,6 @@ from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Final, Protocol
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
-from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.store.errors import InvalidInputError, UnavailableError
 
 SPARK_BYTES_MIN: Final = 2**30
@@ -53,6 +52,8 @@ def choose_engine(asked: str, size: int) -> str:
     """
     if asked == "local" or (asked == "auto" and size < SPARK_BYTES_MIN):
         return "local"
+    from seqstore.loaders.spark.requirements import missing_requirement  # small jobs need nothing of Spark
+
     missing = missing_requirement()
     if missing is None:
         return "spark"

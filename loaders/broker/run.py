@@ -21,15 +21,13 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
-from seqstore.loaders.broker.files import InputFile, find_files
+from seqstore.loaders.broker.files import InputFile, check_secrets, find_files
 from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
-from seqstore.loaders.broker.spark_pool import run_on_spark, spark_session
 from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.error_log import ErrorLog
 from seqstore.loaders.row_source import Target, moment_in
-from seqstore.loaders.spark.registration import registered_counters
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, NotFoundError, StoreError
@@ -50,6 +48,7 @@ class BrokerLoad:
 
     Attributes:
         allowed: directories and URIs below which files may be read.
+        references: secrets that URIs may name, besides those that the settings allow.
         on_progress: called with every change of the job's record.
         spark_master: where a Spark session of its own runs; empty: see `spark_pool.spark_session`.
     """
@@ -60,6 +59,15 @@ class BrokerLoad:
     user: str = "root"
     on_progress: OnProgress = lambda job: None
     spark_master: str = ""
+    references: Sequence[str] = ()
+
+    @property
+    def _all_references(self) -> list[str]:
+        return [*self.store.settings.secret_references, *self.references]
+
+    def find_files(self) -> list[list[InputFile]]:
+        """Finds the files of each description."""
+        return [find_files(each, self.allowed, self._all_references) for each in self.spec.descriptions]
 
     def run(self, on_submitted: Callable[[int], None] = lambda job_id: None) -> tuple[int, LoadJob]:
         """Reserves the label, then runs the job to its end.
@@ -83,6 +91,7 @@ class BrokerLoad:
             now_ms(),
             txn_id=transaction.txn_id,
             allowed=tuple(self.allowed),
+            references=tuple(self.references),
             user=self.user,
         )
         job_id = jobs.add(job)
@@ -103,6 +112,8 @@ class BrokerLoad:
     def _begin(self) -> Transaction:
         """Reserves the label."""
         self.spec.check()
+        for path in (path for each in self.spec.descriptions for path in each.paths):
+            check_secrets(path, self._all_references)
         tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
         for table, each in zip(tables, self.spec.descriptions, strict=True):
             if self.spec.options(each).is_flexible:
@@ -177,8 +188,7 @@ class _Running:
     def load(self) -> None:
         """Steps 2 and 3 of the module."""
         self._wait_for_turn()
-        spec = self._load.spec
-        files = [find_files(each, self._load.allowed) for each in spec.descriptions]
+        files = self._load.find_files()
         size = sum(file.size for found in files for file in found)
         self.change(lambda job: replace(job, files=sum(map(len, files)), bytes_total=size))
         tasks = self._load.tasks(files)
@@ -200,6 +210,8 @@ class _Running:
 
     def _raise_counters(self, done: TransactionResult) -> None:
         """Raises the counters that the application has registered."""
+        from seqstore.loaders.spark.registration import registered_counters
+
         counters = registered_counters()
         if counters is None:
             return
@@ -238,6 +250,11 @@ class _Running:
         self._check()
         if choose_engine(spec.properties.get("engine", "auto"), size) == "local":
             return run_locally(tasks, spec.parallelism, self._watch)
+        from seqstore.loaders.broker.spark_pool import (
+            run_on_spark,
+            spark_session,
+        )  # a small job needs neither
+
         self._is_on_spark = True
         name = f"seqstore broker load {spec.label}"
         with spark_session(name, self._load.spark_master) as spark:

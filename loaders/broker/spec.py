@@ -32,6 +32,10 @@ _HEADERS: Final = {
     "strip_outer_array": "strip_outer_array",
     "num_as_string": "num_as_string",
     "fuzzy_parse": "fuzzy_parse",
+    "change_table": "change_table",
+    "change_position": "change_position",
+    "change_time_unit": "change_time_unit",
+    "exec_mem_limit": "exec_mem_limit",
 }
 _FLAGS: Final = (
     "partial_columns",
@@ -52,6 +56,9 @@ _EXPECTED: Final = {
     "escape": "one character",
     "jsonpaths": "a list of JSON paths",
     "json_root": "a JSON path",
+    "change_table": "the name of a table",
+    "change_position": "auto, gtid or ts_ms",
+    "change_time_unit": "auto, ms, us or ns",
     "timeout": f"an integer from 1 to {_TIMEOUT_MAX}",
     "max_filter_ratio": "a number from 0 to 1",
     "priority": f"one of {', '.join(PRIORITIES)}",
@@ -60,8 +67,8 @@ _EXPECTED: Final = {
 }
 _CHARACTERS: Final = ("enclose", "escape")
 _OF_JOB: Final = frozenset(["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine"])
-# Known to Doris and of no meaning here: there are no backends whose memory and tablets to divide.
-_WITHOUT_EFFECT: Final = frozenset(["exec_mem_limit", "send_batch_parallelism", "load_to_single_tablet"])
+# Known to Doris and of no meaning here: there are no backends whose tablets to divide.
+_WITHOUT_EFFECT: Final = frozenset(["send_batch_parallelism", "load_to_single_tablet"])
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class Order:
     user: str
     settings: Settings
     job_id: int | None = None
+    references: tuple[str, ...] = ()
 
 
 def submit(store: Store, spec: LoadSpec, allowed: Sequence[str], user: str) -> int:
@@ -60,7 +61,7 @@ def resume(store: Store) -> list[int]:
     resumed = []
     for job_id in jobs.abandoned():
         job = jobs.get(job_id)
-        order = Order(job.spec, job.allowed, job.user, store.settings, job_id)
+        order = Order(job.spec, job.allowed, job.user, store.settings, job_id, job.references)
 
         def handed_over(pid: int, order: Order = order, job_id: int = job_id) -> Order | None:
             owner = identity_of(pid)
@@ -124,7 +125,9 @@ def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:
     try:
         with Store.open(path, create=False, settings=order.settings) as store:
             master = order.settings.load_spark_master
-            load = BrokerLoad(store, order.spec, order.allowed, order.user, spark_master=master)
+            load = BrokerLoad(
+                store, order.spec, order.allowed, order.user, spark_master=master, references=order.references
+            )
             if order.job_id is None:
                 load.run(submitted)
             else:

@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from seqstore.loaders.broker.files import InputFile, check_pattern, find_files, identity
+from seqstore.loaders.broker.files import InputFile, check_pattern, check_secrets, find_files, identity, shown
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.routine.change_messages import change_bodies_of_lines
 from seqstore.loaders.routine.messages import bodies_of_lines
 from seqstore.loaders.routine.source import Body, Bounds, Piece, SourceUnavailable, Span
 from seqstore.loaders.routine.spec import RoutineSpec
@@ -32,6 +33,7 @@ class FileSource:
         allowed: directories and URIs below which files may be read.
         read_before: names of the files that were read.
         bodies: the rows of a file.
+        references: secrets that the path may name.
     """
 
     def __init__(
@@ -40,10 +42,12 @@ class FileSource:
         allowed: Sequence[str],
         read_before: Callable[[], Collection[str]],
         bodies: Callable[[InputFile], Iterator[Body]],
+        references: Sequence[str] = (),
     ) -> None:
         self._bodies = bodies
         self._description = DataDescription("", (path,))
         self._allowed = allowed
+        self._references = references
         self._read_before = read_before
 
     def identity(self) -> str:
@@ -80,12 +84,12 @@ class FileSource:
     def _state(self) -> tuple[int, list[InputFile]]:
         """Returns the count of read files, and the other files."""
         try:
-            found = find_files(self._description, self._allowed)
+            found = find_files(self._description, self._allowed, self._references)
         except NotFoundError:
             found = []
         except OSError as error:
             raise SourceUnavailable(
-                f"{self._description.paths[0]}: cannot be listed: {error}", kind="source"
+                f"{shown(self._description.paths[0])}: cannot be listed: {error}", kind="source"
             ) from error
         done = set(map(identity, self._read_before()))  # of earlier versions with the login
         waiting = [file for file in found if identity(file.uri) not in done]
@@ -102,6 +106,10 @@ def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
         yield Body(file.open)
         return
     options = spec.options(file.name)
+    if options.is_changes:
+        with file.open() as opened:
+            yield from change_bodies_of_lines(open_compressed(opened, options.compression), options.format)
+        return
     if options.format not in ("csv", "json"):
         raise InvalidInputError(
             f"{file.name}: expected lines of csv or json, which name their tables, found {options.format}",
@@ -115,12 +123,14 @@ def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
         )
 
 
-def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
+def complete_path(
+    properties: Mapping[str, str], allowed: Sequence[str], references: Sequence[str] = ()
+) -> str:
     """Returns the path that the source's properties name, absolute.
 
     Raises:
         InvalidInputError: there is none, or another property.
-        AccessDeniedError: it is not below a directory that loads may read.
+        AccessDeniedError: it is not below a directory that loads may read, or a secret is not allowed.
     """
     for name in properties:
         if name != "path":
@@ -133,4 +143,5 @@ def complete_path(properties: Mapping[str, str], allowed: Sequence[str]) -> str:
     if "://" not in path:
         path = os.path.abspath(path)
     check_pattern(path, allowed)
+    check_secrets(path, references)
     return path

@@ -120,11 +120,13 @@ class RoutineJob(JobRecord):
         tasks: by id; the generation that may commit.
         wanted_offsets: where partitions that ALTER set are to begin, in the words of the source.
         allowed: where files may be read, besides the paths that the settings allow.
+        references: secrets that it may name, besides those that the settings allow.
         auto_resumes: how often it resumed by itself since the last rows.
         timeouts: tasks in a row that ran too long; each doubles the time for the next.
     """
 
     final_states: ClassVar[frozenset[str]] = FINAL
+    optional_fields: ClassVar[frozenset[str]] = frozenset(["references"])
     spec: RoutineSpec
     table_id: int
     created_ms: int
@@ -148,6 +150,7 @@ class RoutineJob(JobRecord):
     user: str = "root"
     auto_resumes: int = 0
     timeouts: int = 0
+    references: tuple[str, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> RoutineJob:
@@ -156,6 +159,7 @@ class RoutineJob(JobRecord):
             for name, task in record["tasks"].items()
         }
         lists = {name: tuple(record[name]) for name in ("owner", "error_urls", "allowed")}
+        lists["references"] = tuple(record.get("references", ()))
         spec, statistic = RoutineSpec.from_record(record["spec"]), Statistic(**record["statistic"])
         return cls(**{**record, **lists, "tasks": tasks, "spec": spec, "statistic": statistic})
 

@@ -37,6 +37,7 @@ from seqstore.loaders.routine.job import (
 )
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.offsets import offset_trouble, recreated_trouble, spans_of
+from seqstore.loaders.routine.open_source import secrets_of
 from seqstore.loaders.routine.source import Bounds, Source, Span
 from seqstore.loaders.routine.task import TaskRun
 from seqstore.store.catalog.catalog import find_database
@@ -81,6 +82,7 @@ class JobRunner:
         self._open_source = open_source
         self._source: Source | None = None
         self._source_of: object = None
+        self._secrets: Mapping[str, str] = {}
 
     def look(self) -> RoutineJob:
         """Performs step 1 of the module. A job that another living process runs stays unchanged."""
@@ -146,6 +148,7 @@ class JobRunner:
         wanted = (job.spec, job.wanted_offsets)
         if self._source is None or wanted != self._source_of:
             self._close_source()
+            self._secrets = secrets_of(self._store, job)
             self._source, self._source_of = self._open_source(self._store, self._job_id, job), wanted
         return self._source
 
@@ -202,6 +205,7 @@ class JobRunner:
     def _pause(
         self, kind: str, reason: str, error: BaseException | None = None, judged: RoutineJob | None = None
     ) -> RoutineJob:
+        reason = self._hidden(reason)
         self._warn("routine load job %d is paused: %s", self._job_id, reason)
         if error is not None and not isinstance(error, (StoreError, OSError)):
             self._warn("from there: %s", "".join(traceback.format_exception(error)))
@@ -263,9 +267,14 @@ class JobRunner:
     def _warn(self, message: str, *values: object) -> None:
         """Logs a warning without the job's secrets, which Kafka repeats in its messages."""
         secrets = self._jobs.get(self._job_id).spec.source_properties
-        _log.warning("%s", without_values(message % values, secrets))
+        _log.warning("%s", self._hidden(without_values(message % values, secrets)))
+
+    def _hidden(self, text: str) -> str:
+        """Returns a message without the secrets that the job names."""
+        return without_values(text, self._secrets)
 
     def _abort(self, task_id: str, reason: str, *, timed_out: bool = False) -> None:
+        reason = self._hidden(reason)
         self._warn("a task of routine load job %d was aborted: %s", self._job_id, reason)
         self._change(lambda job: job if job.has_ended else job.aborted(task_id, reason, timed_out=timed_out))
 

@@ -19,6 +19,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from seqstore.loaders.changes.keyed_messages import keyed_messages
+from seqstore.loaders.headers import CHANGE_FORMATS
+from seqstore.loaders.routine.change_messages import change_bodies
 from seqstore.loaders.routine.kafka_properties import (
     BEGINNING,
     END,
@@ -58,7 +61,7 @@ class KafkaSource:
         self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"  # of jobs of before it was kept
         self._wanted_offsets = wanted_offsets
         options = spec.options("")
-        self._is_json, self._is_multi = options.format == "json", spec.is_multi
+        self._format, self._is_multi = options.format, spec.is_multi
         self._zone = options.time_zone
         self._offsets = _PIECE_OFFSETS
         self._spark = kafka_session()
@@ -149,13 +152,17 @@ class KafkaSource:
             .option("failOnDataLoss", "true")
             .option("kafkaConsumer.pollTimeoutMs", str(_ANSWER_MS))
             .load()
-            .select("offset", "value")
+            .select("offset", "value", *(["key"] if self._format in CHANGE_FORMATS else []))
             .toArrow()
         )
         if np.any(np.diff(rows.column("offset").to_numpy()) < 0):  # Spark promises no order
             rows = rows.sort_by("offset")
         messages = rows.column("value").combine_chunks()
-        bodies = list(bodies_of(messages, is_json=self._is_json, is_multi=self._is_multi))
+        if self._format in CHANGE_FORMATS:
+            keyed = keyed_messages(rows.column("key").combine_chunks(), messages)
+            bodies = list(change_bodies(keyed, self._format, is_multi=self._is_multi))
+        else:
+            bodies = list(bodies_of(messages, is_json=self._format == "json", is_multi=self._is_multi))
         return Piece(span, lambda: bodies, sum(body.size for body in bodies))
 
     # ------------------------------------------------------------------------------------------ offsets

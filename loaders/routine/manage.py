@@ -22,6 +22,8 @@ from seqstore.loaders.row_source import Target
 from seqstore.store.catalog.catalog import require_database
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.secret_references import check_reference
+from seqstore.store.runtime.secret_words import references_in
 from seqstore.store.store import Store
 
 PAUSED_BY_USER: Final = "User pauses routine load job"
@@ -32,11 +34,19 @@ _CONTROLS: Final[Mapping[str, Callable[[RoutineJob], RoutineJob]]] = {
 }
 
 
-def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequence[str] = ()) -> int:
+def create(
+    store: Store,
+    spec: RoutineSpec,
+    *,
+    user: str = "root",
+    allowed: Sequence[str] = (),
+    references: Sequence[str] = (),
+) -> int:
     """Stores a new job for the runners (R4) and returns its number.
 
     Args:
         allowed: directories and URIs below which files may be read, beside those of the settings.
+        references: secrets that the job may name, beside those of the settings.
 
     Raises:
         NotFoundError: no such database or table.
@@ -47,14 +57,17 @@ def create(store: Store, spec: RoutineSpec, *, user: str = "root", allowed: Sequ
     with store.catalog.read() as tx:
         database_id = require_database(tx, spec.database)
     spec.check(None if table is None else Target(table.schema, table.name))
+    secrets = [*store.settings.secret_references, *references]
     if spec.source == FILES:
-        path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed])
+        path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed], secrets)
         spec = replace(spec, source_properties={"path": path})
     else:
         _check_kafka(store, spec.source_properties, user, database_id)
+        _check_secrets(spec.source_properties, secrets)
         spec = replace(spec, source_properties=with_group(spec.name, spec.source_properties))
     table_id = table.id if table is not None else 0
     job = RoutineJob(spec, table_id, now_ms(), database_id=database_id, allowed=tuple(allowed), user=user)
+    job = replace(job, references=tuple(references))
     return RoutineJobs(store.catalog).add(job)
 
 
@@ -65,6 +78,11 @@ def _check_kafka(store: Store, given: Mapping[str, str], user: str, database_id:
     is_administrator = account is not None and account.may("ADMIN")
     check_brokers(found.brokers, settings.kafka_brokers, is_administrator=is_administrator)
     check_client(found.client, settings.kafka_properties)
+
+
+def _check_secrets(given: Mapping[str, str], allowed: Sequence[str]) -> None:
+    for name, reference in references_in(given).items():
+        check_reference(name, reference, allowed)
 
 
 def control(jobs: RoutineJobs, database: str, name: str, action: str) -> None:
@@ -116,7 +134,9 @@ def alter(
             return job
         changed = with_kafka(job, source_properties)
         _check_kafka(store, changed.spec.source_properties, user)
-        return changed
+        # Other brokers would get the secrets that the maker of the job was allowed.
+        _check_secrets(changed.spec.source_properties, store.settings.secret_references)
+        return replace(changed, references=())
 
     jobs.change(job_id, altered)
 

@@ -12,7 +12,7 @@ from seqstore.store.errors import InvalidInputError
 
 CONCURRENCY_MAX: Final = 256  # R9
 _MIB: Final = 1 << 20
-EXEC_MEM_LIMIT: Final = 2048 * _MIB  # R18; shown, of no effect here
+EXEC_MEM_LIMIT: Final = 2048 * _MIB  # R18; shown as the default
 # Properties that mean what the header of a stream load with this name means.
 HEADERS: Final = (
     "strict_mode",
@@ -29,6 +29,10 @@ HEADERS: Final = (
     "enclose",
     "escape",
     "empty_field_as_null",
+    "change_table",
+    "change_position",
+    "change_time_unit",
+    "exec_mem_limit",
 )
 _LIMITS: Final = (
     "desired_concurrent_number",
@@ -38,9 +42,8 @@ _LIMITS: Final = (
     "max_batch_rows",
     "max_batch_size",
 )
-# Known to Doris and of no meaning here: there are no backends whose memory, tablets and groups to divide.
+# Known to Doris and of no meaning here: there are no backends whose tablets and groups to divide.
 _WITHOUT_EFFECT: Final = (
-    "exec_mem_limit",
     "send_batch_parallelism",
     "load_to_single_tablet",
     "workload_group",

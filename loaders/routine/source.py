@@ -44,6 +44,7 @@ class Body:
         bad_count: messages that are no rows, such as empty ones (R36); they are not in the body.
         bad: the first of them.
         size: bytes, 0 while unknown.
+        passed: messages that are neither rows nor faults, such as heartbeats; they are not in the body.
     """
 
     open: Callable[[], BinaryIO]
@@ -51,6 +52,7 @@ class Body:
     bad_count: int = 0
     bad: Sequence[BadRow] = ()
     size: int = 0
+    passed: int = 0
 
 
 @dataclass(frozen=True)

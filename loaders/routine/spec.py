@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from seqstore.loaders.broker.spec import format_of
 from seqstore.loaders.column_list import parse_columns
-from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, parse_headers
 from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
@@ -90,10 +90,13 @@ class RoutineSpec(RowsSpec):
             target.check_partitions(self.partitions)
         options = self.options("")
         parse_columns(options.columns)
-        if (self.source == KAFKA or target is None) and options.format not in ("csv", "json"):
+        if (self.source == KAFKA or target is None) and not (
+            options.format in ("csv", "json") or options.is_changes
+        ):
             where = "from Kafka" if self.source == KAFKA else "for many tables"
             raise InvalidInputError(
-                f"format: expected csv or json {where}, found {options.format}", kind="bad_property"
+                f"format: expected csv, json or a change stream {where}, found {options.format}",
+                kind="bad_property",
             )
 
     def _check_multi(self, mode: str) -> None:
@@ -107,7 +110,7 @@ class RoutineSpec(RowsSpec):
         """Checks that no setting contradicts a flexible partial update (F27)."""
         check_flexible(target.name, target.schema)
         file_format = self.properties.get("format", "csv")
-        if file_format.lower() != "json":
+        if file_format.lower() not in ("json", *CHANGE_FORMATS):
             raise _bad(f"Flexible partial update only supports JSON format, but found: {file_format}")
         if self.properties.get("fuzzy_parse", "").lower() == "true":
             raise _bad("Flexible partial update does not support fuzzy_parse")

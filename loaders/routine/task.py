@@ -163,6 +163,7 @@ class TaskRun:
         where = piece.path or f"partition {piece.span.partition}"
         where += f", table {body.table}" if body.table else ""
         self._counts.filtered += body.bad_count
+        self._counts.unselected += body.passed
         for row in body.bad:
             self._note(row, where)
         if self._spec.is_multi and not body.table:
@@ -180,7 +181,7 @@ class TaskRun:
             for batch in reader.batches():
                 mapped = mapping(batch, self._moment.local)
                 self._counts.filtered += batch.bad_count + mapped.bad_count
-                self._counts.unselected += mapped.unselected
+                self._counts.unselected += batch.passed + mapped.unselected
                 for row in (*batch.bad, *batch.located(mapped.bad)):
                     self._note(row, where)
                 rows.buffer.add(batch.places, mapped, batch.held_bytes)

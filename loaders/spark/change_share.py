@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
+import xxhash
 from pyspark.sql.datasource import InputPartition
 
-from seqstore.store import Table
+from seqstore.store import CorruptionError, Table
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import StagingId
 
@@ -28,20 +29,31 @@ class ChangeShare(InputPartition):
     Attributes:
         data: the stream, empty when it is in a file.
         disk, name: where that is.
+        checksum: xxh3 of the file.
     """
 
-    def __init__(self, data: bytes, disk: Disk | None = None, name: str = "") -> None:
+    def __init__(self, data: bytes, disk: Disk | None = None, name: str = "", checksum: int = 0) -> None:
         super().__init__(None)
-        self.data, self.disk, self.name = data, disk, name
+        self.data, self.disk, self.name, self.checksum = data, disk, name, checksum
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yields the changes.
 
         Raises:
-            CorruptionError: the file does not exist any more, because the query has ended.
+            CorruptionError: the file does not exist any more, because the query has ended, or its bytes are
+                wrong.
         """
-        stream = pa.py_buffer(self.data) if self.disk is None else self.disk.map(self.name)
-        yield from pa.ipc.open_stream(stream)
+        yield from pa.ipc.open_stream(pa.py_buffer(self.data) if self.disk is None else self._verified())
+
+    def _verified(self) -> pa.Buffer:
+        assert self.disk is not None
+        data = self.disk.map(self.name)
+        if xxhash.xxh3_64_intdigest(memoryview(data)) != self.checksum:
+            raise CorruptionError(
+                f"{self.name}: the planned changes have a wrong checksum; start the query again",
+                path=self.name,
+            )
+        return data
 
 
 class ChangeShares:
@@ -93,7 +105,7 @@ class ChangeShares:
         with self._disk.create(name) as file:
             file.write(data)
         self._files.append((end, name))
-        return ChangeShare(b"", self._disk, name)
+        return ChangeShare(b"", self._disk, name, xxhash.xxh3_64_intdigest(memoryview(data)))
 
 
 def _packed(batch: pa.RecordBatch) -> pa.Buffer:

@@ -33,6 +33,7 @@ from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.scan import scan_batches
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, hidden_name
+from seqstore.store.schema.field_ids import file_column
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.object_disk import ObjectDisk
 from seqstore.store.segment.segment import INLINE, data_name
@@ -124,6 +125,8 @@ def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> st
     files = [live for live in state.segments.values() if live.segment.meta.home != INLINE]
     if len({live.segment.meta.file_id for live in files}) != len(files):
         return "segments share files"
+    if len({bool(live.segment.file_columns) for live in files}) > 1:
+        return "some files are from before the table was open, and name their columns differently"
     for live in files:
         if live.segment.meta.home != "parquet":
             return f"segment {live.segment.meta.id} is stored as {live.segment.meta.home}"
@@ -131,7 +134,8 @@ def _why_not_native(state: TableState, projection: Projection, disk: Disk) -> st
         for name in projection.names:
             column = state.schema.column(name)
             old = written.get(column.id)
-            if old is None or (old.name, old.type.arrow) != (column.name, column.type.arrow):
+            is_named = old is not None and (bool(live.segment.file_columns) or old.name == column.name)
+            if old is None or not is_named or old.type.arrow != column.type.arrow:
                 return f"column {name} was changed after segment {live.segment.meta.id} was written"
     return ""
 
@@ -149,16 +153,32 @@ def _native(
         parts.append(spark.createDataFrame(inline, schema))
     plain = [each for each in files if not each.deletes.hidden and not each.segment.meta.tombstones]
     masked = [each for each in files if each not in plain]
+    stored = _stored(schema, state, files)
     if plain:
-        parts.append(_files(spark, plain, schema, disk, directory))
+        parts.append(_files(spark, plain, stored, disk, directory).toDF(*schema.names))
     if masked:
-        parts.append(_masked_files(spark, masked, schema, disk, directory))
+        parts.append(_masked_files(spark, masked, stored, disk, directory).toDF(*schema.names))
     if not parts:
         return spark.createDataFrame([], schema)
     frame = parts[-1]
     for part in parts[:-1]:
         frame = frame.unionAll(part)
     return frame
+
+
+def _stored(schema: StructType, state: TableState, files: list[LiveSegment]) -> StructType:
+    """Returns the schema with the names that the files have: those of open tables never change."""
+    named = next((each.segment.schema for each in files if each.segment.file_columns), None)
+    if named is None:
+        return schema
+    from pyspark.sql.types import StructField
+
+    return type(schema)(
+        [
+            StructField(file_column(named, state.schema.column(each.name)), each.dataType, each.nullable)
+            for each in schema.fields
+        ]
+    )
 
 
 def _inline(live: list[LiveSegment], projection: Projection) -> pa.Table:

@@ -39,6 +39,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.spark.change_frame import ChangeFrame, read_frame, split_options
 from seqstore.loaders.spark.counters import LoadCounters
 from seqstore.loaders.spark.frame_types import written_schema
 from seqstore.loaders.spark.options import LoadOptions, bytes_of, local_path
@@ -132,7 +134,9 @@ def foreach_batch_sink(
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by the rows of each epoch.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
-            loaders.spark.options for a load.
+            loaders.spark.options for a load. With `format` (`debezium_json`, `canal_json`, `maxwell_json`)
+            the frame has messages in `value`, and their keys in `key`; then also `change_table`,
+            `change_position`, `change_time_unit` and `timezone`.
 
     Returns:
         The function. Spark ignores its result; a caller that wraps it can use the result.
@@ -167,8 +171,8 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
     """
     parts = []
     for name, made in _feeds(table).items():
-        options = {**load_options, **made.load_options}
-        parts.append(_Part(name, made.select, LoadOptions.named(options), options))
+        changes, options = split_options({**load_options, **made.load_options})
+        parts.append(_Part(name, made.select, LoadOptions.named(options), options, changes))
     databases = sorted({split_name(part.table)[0] for part in parts})
     if len(databases) != 1:
         raise InvalidInputError(
@@ -212,15 +216,19 @@ class _Part:
     select: Select
     options: LoadOptions
     given: Mapping[str, Any]
+    changes: StreamLoadOptions | None = None
 
     @contextmanager
     def rows(
         self, df: DataFrame, path: Path, table: Table, bytes_max: int
-    ) -> Iterator[pa.Table | StagedFrame]:
-        """Yields the part's rows, collected on the driver or staged.
+    ) -> Iterator[pa.Table | StagedFrame | ChangeFrame]:
+        """Yields the part's rows, collected on the driver or staged; messages of changes are read there.
 
         Staged rows are deleted unless they are published within the block.
         """
+        if self.changes is not None:
+            yield read_frame(self.select(df), self.changes, table)
+            return
         frame = without_zones(self.select(df))
         written_schema(frame.schema, table.schema)  # what is refused there would load as something else
         if _needs_driver(table, frame) or estimated_bytes(frame) <= bytes_max:
@@ -231,7 +239,10 @@ class _Part:
         with ending(table, staged.task.load):
             yield staged
 
-    def write(self, load: Load, rows: pa.Table | StagedFrame, table: Table) -> None:
+    def write(self, load: Load, rows: pa.Table | StagedFrame | ChangeFrame, table: Table) -> None:
+        if isinstance(rows, ChangeFrame):
+            rows.write(load)
+            return
         if isinstance(rows, StagedFrame):
             for share in rows.shares:
                 load.adopt(share)

@@ -4,20 +4,26 @@
 from __future__ import annotations
 
 import io
+import random
+import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from seqstore import Store, UnavailableError
-from seqstore.loaders import group_commit
+from seqstore.loaders import group_commit, joined_bodies, row_source
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.load.load import Load
+from tests import weight
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NOT NULL DEFAULT '7')
+    UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
+CREATE TABLE alone (k INT NOT NULL, v VARCHAR(5) NULL, n INT NOT NULL DEFAULT '7')
     UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1;
 CREATE TABLE s (k INT NOT NULL, v INT NULL, seq INT NULL)
     UNIQUE KEY(k) DISTRIBUTED BY HASH(k) BUCKETS 1 PROPERTIES('function_column.sequence_col'='seq');
@@ -27,10 +33,12 @@ CREATE TABLE h (k INT NOT NULL, v INT NULL)
 pytestmark = pytest.mark.sql(TABLES)
 
 
-def load(store: Store, body: str, table: str = "t", **headers: str) -> StreamLoadReply:
+def load(store: Store, body: str | bytes, table: str = "t", **headers: str) -> StreamLoadReply:
     given = {"column_separator": ",", "group_commit": "sync_mode"}
     given |= {name.replace("__", ".", 1): value for name, value in headers.items()}
-    return stream_load(store, "db", table, io.BytesIO(body.encode()), given)
+    return stream_load(
+        store, "db", table, io.BytesIO(body.encode() if isinstance(body, str) else body), given
+    )
 
 
 def rows(store: Store, table: str = "t") -> list[tuple[Any, ...]]:
@@ -42,19 +50,26 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, members: int) -> None:
         self.publishes: list[int] = []
-        self._is_first = True
+        self.members = members
+        self.holds = False
         self._publish = group_commit._publish
 
         def publish(found: Any, begin: Any) -> Any:
-            if self._is_first:
-                self._is_first = False
-                groups = list(group_commit._groups.values())
-                while max(len(group._waiting) for group in groups) < members:
-                    pass
-            self.publishes.append(len(found))
+            if not self.holds:
+                self.holds = True
+                while _waiting() < self.members:
+                    time.sleep(0.001)
+            self.publishes.append(sum(member.loads for member in found))
             return self._publish(found, begin)
 
         monkeypatch.setattr(group_commit, "_publish", publish)
+
+
+def _waiting() -> int:
+    """Returns how many loads wait for the publish of others, before or after their rows are read."""
+    members = [member for group in group_commit._groups.values() for member in group._waiting]
+    queues = [queue for queues in joined_bodies._queues.values() for queue in queues.values()]
+    return sum(member.loads for member in members) + sum(len(queue._waiting) for queue in queues)
 
 
 @pytest.mark.parametrize("mode", ["sync_mode", "async_mode", "SYNC_MODE"])
@@ -206,3 +221,106 @@ def test_an_empty_body_is_an_empty_load(store: Store) -> None:
     """V12."""
     reply = load(store, "")
     assert (reply["Status"], reply["NumberTotalRows"], reply["GroupCommit"]) == ("Success", 0, True)
+
+
+_FIELDS = (
+    "1",
+    "22",
+    " 3",
+    "x",
+    "",
+    "\\N",
+    "a",
+    "é",
+    "toolong",
+    "7\r",
+    "\ufeff",
+    '"q"',
+    "0x1F",
+    "k",
+    "v",
+    "n",
+)
+
+
+def _hostile_body(first: int, rng: random.Random) -> bytes:
+    """Returns lines of mostly good rows; some are empty, short, long, or named as the columns."""
+    lines = []
+    for number in range(rng.randrange(4)):
+        line = f"{first + number},a{number},{number}"
+        if rng.random() < 0.15:
+            line = ",".join(rng.choices(_FIELDS, k=rng.choice([1, 2, 3, 3, 3, 4])))
+        lines.append(line.encode() if rng.random() > 0.03 else b"1,\xff,2")
+    if rng.random() < 0.06:
+        lines.insert(0, b"k,v,n")
+    body = rng.choice([b"\n", b"\n", b"\n", b"\r\n", b"\n\n"]).join(lines)
+    begin = rng.choice([b"", b"", b"", b"", b"\xef\xbb\xbf"])
+    return begin + body + rng.choice([b"\n", b"\n", b"", b"\r\n", b"\r"])
+
+
+def _own_part(reply: StreamLoadReply) -> dict[str, Any]:
+    """Returns the fields of a reply that no other load has an effect on."""
+    names = (
+        "Status",
+        "NumberTotalRows",
+        "NumberLoadedRows",
+        "NumberFilteredRows",
+        "LoadBytes",
+        "GroupCommit",
+    )
+    message = re.sub(r"error_log_\S+", "", str(reply["Message"]))
+    return {name: reply.get(name) for name in names} | {"Message": message, "log": "ErrorURL" in reply}
+
+
+@pytest.mark.parametrize("seed", range(weight.by_form(6, 60)))
+def test_loads_that_are_read_together_have_the_replies_of_loads_that_are_read_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Counts, errors, warnings and stored keys."""
+    rng = random.Random(seed)
+    headers = {"max_filter_ratio": rng.choice(["0", "0.5"]), "strict_mode": rng.choice(["true", "false"])}
+    share = rng.choice([0.0, 0.5, 1.0])  # of the bodies that may have faults
+    bodies = [
+        _hostile_body(k, rng) if rng.random() < share else f"{k},a,1\n{k + 1},b,2\n".encode()
+        for k in range(100, 220, 10)
+    ]
+    alone = [_own_part(load(store, body, "alone", **headers)) for body in bodies]
+    held = Held(monkeypatch, len(bodies))
+    with ThreadPoolExecutor(len(bodies) + 1) as pool:
+        first = pool.submit(load, store, "1000,a,1\n", **headers)
+        while not held.holds:
+            time.sleep(0.001)
+        queued = []
+        for body in bodies:
+            count = _waiting()
+            queued.append(pool.submit(load, store, body, **headers))
+            while _waiting() == count and not queued[-1].done():
+                time.sleep(0.001)
+            held.members -= queued[-1].done()
+        together = [_own_part(each.result(30)) for each in queued]
+    assert first.result()["Status"] == "Success", seed
+    assert together == alone, (seed, bodies)
+    keys = [row[0] for row in rows(store)]
+    assert keys == [*(row[0] for row in rows(store, "alone")), 1000], (seed, bodies)
+
+
+def test_loads_of_one_header_set_are_read_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G6: the first is read alone, the others as one body; others of the table are read by themselves."""
+    read, open_rows = [0], row_source.open_rows
+
+    def count(*arguments: Any, **options: Any) -> Any:
+        read[0] += 1
+        return open_rows(*arguments, **options)
+
+    monkeypatch.setattr("seqstore.loaders.stream_load.open_rows", count)
+    held = Held(monkeypatch, 24)
+    with ThreadPoolExecutor(25) as pool:
+        queued = [pool.submit(load, store, f"{k},a,{k}\n" * (k + 1)) for k in range(20)]
+        queued += [pool.submit(load, store, f"{k},a\n", columns="k,v") for k in range(20, 25)]
+        replies = [each.result(30) for each in queued]
+    assert [reply["NumberLoadedRows"] for reply in replies] == [*range(1, 21), *[1] * 5]
+    assert [reply["LoadBytes"] for reply in replies[1:3]] == [12, 18]
+    assert {reply["Status"] for reply in replies} == {"Success"}
+    assert sum(held.publishes) == 25
+    assert read[0] <= 4, "the first load of each header set is read alone, the others as one body"
+    assert store.table("db.t").version <= 1 + 4

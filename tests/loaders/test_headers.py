@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqstore.loaders.headers import StreamLoadOptions, parse_headers
+from seqstore.loaders.broker import spec as broker
+from seqstore.loaders.headers import KNOWN_HEADERS, StreamLoadOptions, parse_headers
+from seqstore.loaders.routine import properties as routine
 from seqstore.store.errors import InvalidInputError
 
 
@@ -208,6 +210,58 @@ def test_lists_of_names_and_time_zones_are_read() -> None:
     assert options.hidden_columns == ("__DORIS_DELETE_SIGN__", "__DORIS_SEQUENCE_COL__")
     assert (options.time_zone, options.partitions) == ("+00:00", ("p", "q"))
     assert parse_headers({"time_zone": "Europe/Paris"}).time_zone == "Europe/Paris"
+
+
+# A value of each header that changes the load, behind the headers that it needs.
+SAMPLES: dict[str, tuple[dict[str, str], str]] = {
+    **{name: ({}, value) for name, value in (
+        ("change_position", "gtid"), ("change_table", "t"), ("change_time_unit", "ms"),
+        ("column_separator", "|"), ("columns", "a, b"), ("comment", "c"), ("compress_type", "gz"),
+        ("empty_field_as_null", "true"), ("enclose", "'"), ("escape", "!"), ("exec_mem_limit", "1000"),
+        ("format", "json"), ("function_column.sequence_col", "s"), ("group_commit", "sync_mode"),
+        ("hidden_columns", "__DORIS_DELETE_SIGN__"), ("label", "l"), ("line_delimiter", "|"),
+        ("max_filter_ratio", "0.5"), ("merge_type", "DELETE"), ("partial_columns", "true"),
+        ("partial_update_ignore_null", "true"), ("partitions", "p"), ("skip_lines", "1"),
+        ("strict_mode", "true"), ("time_zone", "+01:00"), ("timeout", "7"),
+        ("timezone", "+01:00"), ("trim_double_quotes", "true"), ("two_phase_commit", "true"),
+        ("unique_key_update_mode", "UPDATE_FIXED_COLUMNS"), ("where", "a > 1"),
+    )},
+    "delete": ({"merge_type": "MERGE", "delete": "a = 1"}, "a = 2"),
+    "partial_update_new_key_behavior": ({"partial_columns": "true"}, "ERROR"),
+    "read_json_by_line": ({"format": "json", "strip_outer_array": "true"}, "true"),
+    "txn_app_id": ({"txn_version": "1", "txn_app_id": "a"}, "b"),
+    "txn_version": ({"txn_version": "1", "txn_app_id": "a"}, "2"),
+    "txnappid": ({"txnversion": "1", "txnappid": "a"}, "b"),
+    "txnversion": ({"txnversion": "1", "txnappid": "a"}, "2"),
+    **{name: ({"format": "json"}, value) for name, value in (
+        ("json_root", "$.a"), ("jsonpaths", '["$.a"]'), ("num_as_string", "true"), ("fuzzy_parse", "true"),
+        ("strip_outer_array", "true"),
+    )},
+}  # fmt: skip
+WITHOUT_EFFECT = {"send_batch_parallelism": "2"}  # LH24: there are no backends that rows are sent to
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_HEADERS))
+def test_every_header_changes_the_load_or_is_refused(name: str) -> None:
+    """`exec_mem_limit` was checked and did nothing."""
+    if name in WITHOUT_EFFECT:
+        assert parse_headers({name: WITHOUT_EFFECT[name]}) == parse_headers({})
+        return
+    if name not in SAMPLES:
+        assert name in refusal(**{name: "true"})
+        return
+    before, value = SAMPLES[name]
+    assert parse_headers({**before, name: value}) != parse_headers(before)
+
+
+def test_properties_of_jobs_are_headers_of_stream_loads_or_limits_of_the_job() -> None:
+    """Those that divide the work of backends have no effect (R21, B9)."""
+    assert {*routine.HEADERS, *broker._HEADERS.values()} <= KNOWN_HEADERS
+    assert "exec_mem_limit" in routine.HEADERS
+    assert "exec_mem_limit" in broker._HEADERS
+    divided = {"send_batch_parallelism", "load_to_single_tablet"}
+    assert divided == broker._WITHOUT_EFFECT
+    assert set(routine._WITHOUT_EFFECT) == {*divided, "workload_group"}
 
 
 _NAMES = """label format column_separator line_delimiter columns where max_filter_ratio partitions timeout

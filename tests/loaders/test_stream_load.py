@@ -6,17 +6,21 @@ import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
 from seqstore import Load, LoadResult, Store, WriteResult
+from seqstore.loaders.mapping import MappedBatch
 from seqstore.loaders.reply import StreamLoadReply
+from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql.session.session import Session
 
@@ -184,6 +188,24 @@ def test_headers_without_meaning_here_are_accepted(bench: Bench) -> None:
         group_commit="off_mode",
         timeout="30",
     )
+
+
+def test_exec_mem_limit_bounds_a_batch_with_the_values_of_its_expressions(bench: Bench) -> None:
+    """LH24: it had no effect."""
+    body = "".join(f"{k},a,,,\n" for k in range(2000))
+    assert "more than exec_mem_limit = 20000;" in bench.refused(body, exec_mem_limit="20000")
+    assert bench.load(body, exec_mem_limit="20000000")["NumberLoadedRows"] == 2000
+
+
+def test_exec_mem_limit_bounds_the_buffered_rows(bench: Bench) -> None:
+    batch = MappedBatch(pa.table({"k": np.arange(1000)}), np.arange(1000), 0, [], 0)
+    fullness = []
+    for limit in (0, 32_000):
+        buffer = RowBuffer()
+        buffer.add(lambda _rows: [], replace(batch, memory_bytes=limit))
+        fullness.append(buffer.fullness)
+    assert fullness[0] < 0.1
+    assert fullness[1] == 0.5
 
 
 def test_partitions_name_the_only_one_there_is(bench: Bench) -> None:
@@ -668,7 +690,9 @@ def test_a_large_body_is_written_in_pieces_and_becomes_one_version(
     lines = [f"{i},v{i % 100}" for i in range(20_000)]
     lines[12_345] = "bad"
     lines[17_000] = "17000,toolong"
-    monkeypatch.setattr("seqstore.loaders.csv.CsvReader.__init__.__kwdefaults__", {"block_bytes": 4096})
+    monkeypatch.setattr(
+        "seqstore.loaders.csv.reader.CsvReader.__init__.__kwdefaults__", {"block_bytes": 4096}
+    )
     before = bench.store.table("db.t").version
     reply = bench.good("\n".join(lines), columns="k,v", max_filter_ratio="0.1")
     assert counts(reply) == (20_000, 19_998, 2, 0)

@@ -29,6 +29,7 @@ from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.toml_spec import read_spec
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
+from tests.support.changes.messages import body, envelope
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
@@ -461,3 +462,26 @@ def test_a_job_file_is_read_with_care(tmp_path: Path, text: str, message: str) -
 def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file"):
         read_spec(tmp_path / "none.toml")
+
+
+def test_files_of_a_change_stream_are_loaded(store: Store, files: Path) -> None:
+    """CS1: the operation, the sequence of a mapped column, and messages of another table."""
+    row = {"k": 1, "v": "a", "s": 5}
+    (files / "1.json").write_bytes(
+        body(
+            envelope("u", 4, after={**row, "v": "b", "s": 6}),
+            envelope("c", 3, after=row),
+            envelope("c", 3, after={**row, "k": 2}, table="other"),
+        )
+    )
+    job = run(
+        store,
+        spec(
+            description(
+                str(files / "1.json"), columns=(), format="debezium_json", properties={"change_table": "t"}
+            )
+        ),
+        files,
+    )
+    assert (job.state, job.loaded, job.filtered, job.unselected) == (FINISHED, 2, 0, 1)
+    assert store.table("db.one").scan(["k", "v", "s"]).read_all().to_pylist() == [{**row, "v": "b", "s": 6}]

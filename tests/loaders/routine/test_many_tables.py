@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError, NotFoundError, Store
+from seqstore.loaders.changes.keyed_messages import keyed_messages
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -22,6 +23,7 @@ from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.toml_spec import read_spec
 from seqstore.store.runtime import failpoint
 from seqstore.store.sql import Session
+from tests.support.changes.messages import canal, envelope, flattened, heartbeats
 from tests.support.statements import dicts
 
 TABLES = """
@@ -160,7 +162,7 @@ def test_messages_without_a_table_or_a_row_are_errors(store: Store, session: Ses
             "'unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS'",
             r"^Partial update is not supported in multi-table load\.$",
         ),
-        ("", "'format' = 'parquet'", "expected csv or json for many tables, found parquet"),
+        ("", "'format' = 'parquet'", "expected csv, json or a change stream for many tables, found parquet"),
         ("WITH MERGE", "", r"Excepted DELETE ON clause when merge type is MERGE\.$"),
     ],
 )
@@ -267,3 +269,53 @@ def test_lines_of_a_file_end_as_the_job_says(tmp_path: Path) -> None:
             found[body.table] = found.get(body.table, b"") + body.open().read()
     expected = {f"t{n}": "".join(f"{m}##" for m in range(n, 1000, 3)).encode() for n in range(3)}
     assert found == expected
+
+
+def test_messages_of_a_database_go_to_the_tables_of_their_source(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R3, CS6: rows, deletes and heartbeats; a message that names no table is a bad row"""
+    make(session, tmp_path, properties="'format' = 'debezium_json', 'max_error_number' = '9'", files="*.json")
+    nameless = flattened({"k": 9, "name": "lost"}, 9)
+    messages: list[Any] = [
+        envelope("c", 1, after={"k": 1, "name": "ann"}, table="users"),
+        *heartbeats(),
+        envelope("c", 2, after={"k": 7, "page": "/a", "n": 1}, table="clicks"),
+        {
+            "payload": envelope("d", 3, before={"k": 1}, table="users"),
+            "schema": {"type": "struct", "fields": []},
+        },
+        nameless,
+        {**nameless, "k": 2, "name": "bob", "__table": "users"},
+    ]
+    put(tmp_path, "1.json", *map(json.dumps, messages), "null", "{wrong", '{"k": 1}\tnull')
+    found = drain(store).statistic
+    assert rows(session, "users") == [(2, "bob")]
+    assert rows(session, "clicks") == [(7, "/a", 1)]
+    assert (found.loaded_rows, found.error_rows, found.unselected_rows) == (4, 2, 7)
+
+
+def test_change_messages_of_one_table_are_selected_by_its_name(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """CS1: a job of one table over a feed of many, read line by line"""
+    clauses = "ON users"
+    make(session, tmp_path, clauses, "'format' = 'canal_json', 'change_table' = 'shop.users'", "*.json")
+    put(
+        tmp_path,
+        "1.json",
+        json.dumps(canal("INSERT", 1, [{"k": 1, "name": "ann"}, {"k": 2, "name": "bob"}], table="users")),
+        json.dumps(canal("INSERT", 2, [{"k": 3, "page": "/"}], table="clicks")),
+        json.dumps(canal("DELETE", 3, [{"k": 1, "name": "ann"}], table="users")),
+    )
+    found = drain(store).statistic
+    assert rows(session, "users") == [(2, "bob")]
+    assert (found.loaded_rows, found.error_rows, found.unselected_rows) == (3, 0, 1)
+
+
+def test_kafka_messages_become_lines_of_key_and_value() -> None:
+    """CS1: tombstones and line ends within documents"""
+    keys = pa.array([b'{"k":\n1}', None, b'{"k":\t2}'], pa.binary())
+    values = pa.array([None, b'{"a":\r\n1}', b'{"a":\t2}'], pa.binary())
+    found = keyed_messages(keys, values).to_pylist()
+    assert found == [b'{"k": 1}\tnull', b'\t{"a":  1}', b'{"k": 2}\t{"a": 2}']

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
@@ -29,6 +30,7 @@ from seqstore import (
 )
 from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
+from tests.support.changes.messages import envelope
 from tests.support.children import MODULES
 
 if TYPE_CHECKING:
@@ -496,3 +498,25 @@ def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_i
     in_query.sparkContext.setLocalProperty(QUERY_ID, "another")
     assert not other(frame(in_query, (3, "another")), 7).is_replay
     assert rows_of(data_dir) == {1: "first", 2: "next", 3: "another"}
+
+
+def test_messages_of_a_change_stream_are_read_on_the_driver(in_query: SparkSession, data_dir: Path) -> None:
+    """CS1: keys, deletes, heartbeats and bad messages of a frame as the Kafka source makes it."""
+    messages = [
+        (None, json.dumps(envelope("c", 1, after={"id": 1, "value": "a"}))),
+        (None, json.dumps(envelope("c", 2, after={"id": 2, "value": "b"}))),
+        (json.dumps({"id": 1}), json.dumps(envelope("d", 3))),
+        (json.dumps({"id": 1}), None),
+        (None, json.dumps({"ts_ms": 5})),
+    ]
+    df = in_query.createDataFrame(messages, "key string, value string")
+    sink = foreach_batch_sink(data_dir, "db.one", format="debezium_json", timezone="UTC")
+    assert sink(df.selectExpr("cast(key as binary) key", "cast(value as binary) value"), 0).version == 2
+    assert rows_of(data_dir) == {2: "b"}
+    assert sink(df.where("value like '{\"ts_ms%'"), 1).is_replay is False
+    with pytest.raises(LoadRejectedError, match="1 of 1, max_filter_ratio is 0"):
+        sink(in_query.createDataFrame([("x", "{}{")], "key string, value string"), 2)
+    with pytest.raises(InvalidInputError, match="needs the column value"):
+        sink(df.select("key"), 3)
+    with pytest.raises(InvalidInputError, match="expected one of debezium_json"):
+        foreach_batch_sink(data_dir, "db.one", format="csv")

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from seqstore import Column, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, InvalidInputError, Session, Settings, Store, Table, TableSchema, parse_type
 from seqstore.loaders.spark import read_table, read_tables
 from seqstore.store.ddl.alter import alter
 from seqstore.store.ddl.column_changes import add_column
+from tests.support.rows import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -469,6 +470,27 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan, plan
     assert "BatchScan seqstore" not in plan
+
+
+def test_open_tables_are_read_by_spark_itself_under_their_names_of_today(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """Files of open tables have names of their own: read by those of the table, every value is NULL."""
+    opened = {"delta.universalFormat.enabledFormats": "delta", "open_every_seconds": "0"}
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING", "w BIGINT", **opened))
+        for text in ("a", "b"):
+            table.upsert(pa.table({"k": [1, 2, 3], "v": [text] * 3, "w": [None, 5, 6]}))
+        table.upsert(pa.table({"k": [7], "v": ["c"], "w": [8]}))
+        with Session(store, "db") as sql:
+            list(sql.execute("ALTER TABLE t RENAME COLUMN v text; DELETE FROM t WHERE k = 2"))
+        table.upsert(pa.table({"k": [9], "text": ["d"], "w": [10]}))
+        frame = read_table(session, store.path, "db.t", ["text", "k", "w"], route="native")
+        assert frame.columns == ["text", "k", "w"]
+        assert sorted_rows(frame.toArrow(), "k") == sorted_rows(
+            table.scan(["text", "k", "w"]).read_all(), "k"
+        )
 
 
 def test_read_tables_returns_all_tables_as_of_one_moment(
