@@ -55,8 +55,8 @@ class Client:
     """The origin of events.
 
     Attributes:
-        protocol: `mysql` or `http`.
-        connection: number in SHOW PROCESSLIST, 0 for HTTP.
+        protocol: `mysql`, `http`, `thrift` or `flight`.
+        connection: number in SHOW PROCESSLIST, 0 for what it does not list.
     """
 
     protocol: str

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import Allow, open_store, without_pandas
+from seqstore.cli.context import Allow, open_store, quick_imports
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
@@ -50,23 +50,33 @@ def broker_load(
     ] = None,
 ) -> None:
     """Load files as a job describes, several tables at once, all or nothing."""
-    without_pandas()
-    from seqstore.loaders.broker.run import BrokerLoad
-    from seqstore.loaders.broker.toml_spec import read_spec
+    with quick_imports():
+        from seqstore.loaders.broker.run import BrokerLoad
+        from seqstore.loaders.broker.toml_spec import read_spec
+        from seqstore.store.runtime.secret_words import uri_references
 
     spec = read_spec(file, label=label)
     if engine is not None:
         spec = replace(spec, properties={**spec.properties, "engine": engine.value})
     with open_store(ctx) as store, _progress() as on_progress:
         master = store.settings.load_spark_master if spark_master is None else spark_master
-        # A user with the job file can read the files beside it without this program.
+        # A user with the job file can read the files beside it, and secrets, without this program.
         allowed = [*store.settings.load_paths, *(allow or []), str(file.parent)]
-        load = BrokerLoad(store, spec, allowed, on_progress=on_progress, spark_master=master)
+        paths = [path for each in spec.descriptions for path in each.paths]
+        load = BrokerLoad(
+            store,
+            spec,
+            allowed,
+            on_progress=on_progress,
+            spark_master=master,
+            references=[secret for path in paths for secret in uri_references(path).values()],
+        )
         _, job = load.run()
-    _report(job)
+    report(job)
 
 
-def _report(job: LoadJob) -> None:
+def report(job: LoadJob) -> None:
+    """Prints the outcome of a job; a cancelled one ends the command with an exit code."""
     from seqstore.store.catalog.job_record import CANCELLED
 
     rows = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -50,12 +53,25 @@ def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
     return Store.open(data_dir(ctx), create=create)
 
 
-def without_pandas() -> None:
-    """Keeps pyarrow from importing pandas, which takes as long as the work of a short command.
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """Keeps the imports of a short command from taking longer than its work.
 
-    pyarrow looks for pandas when it converts its first list, and remembers the result. Only its conversions
-    to pandas need it, which no command has but those on Spark; other packages import pandas as ever.
+    Hardly anything is garbage while modules are imported, so the collector rests meanwhile. pyarrow looks for
+    pandas when it converts its first list, and remembers the result. Only its conversions to pandas need it,
+    which no command has but those on Spark; other packages import pandas as ever.
     """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        _hide_pandas()
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _hide_pandas() -> None:
     if "pandas" in sys.modules:
         return
     finder = _NoPandas()

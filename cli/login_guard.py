@@ -23,6 +23,7 @@ FAILURES_AT_ONCE_MAX: Final = 10
 _FAILURES_PER_SECOND: Final = 1.0
 _TRUSTED_SECONDS: Final = 3600.0
 _KEPT_MAX: Final = 10_000
+_SLOW_AT_ONCE_MAX: Final = 64
 
 _log: Final = logging.getLogger("seqstore.login")
 _Key = tuple[str, str]  # an address, and a user or nothing
@@ -47,6 +48,7 @@ class LoginGuard:
         self._clock = clock
         self._lock = threading.Lock()
         self._one_at_a_time = threading.Lock()
+        self._slow: Final = tuple(threading.Lock() for _ in range(_SLOW_AT_ONCE_MAX))
         self._allowances: OrderedDict[_Key, _Allowance] = OrderedDict()
         self._trusted: OrderedDict[_Key, float] = OrderedDict()
 
@@ -97,6 +99,13 @@ class LoginGuard:
             self.failed(address, user)
             return False
 
+    def slow_check(self, address: str) -> threading.Lock:
+        """Returns the lock of an address for slow checks of passwords; some addresses share one.
+
+        The next check knows the failures before it.
+        """
+        return self._slow[hash(address) % len(self._slow)]
+
     def _key(self, address: str, user: str) -> _Key:
         since = self._trusted.get((address, user))
         is_trusted = since is not None and self._clock() - since < _TRUSTED_SECONDS
@@ -115,13 +124,14 @@ def log_in(accounts: Accounts, guard: LoginGuard, name: str, password: str, addr
     """
     account = accounts.known(name, password, address)
     if account is None:
-        guard.check(address, name)
-        try:
-            account = accounts.log_in(name, password, address)
-        except AccessDeniedError:
-            guard.failed(address, name)
-            raise
-        guard.succeeded(address, name)
+        with guard.slow_check(address):
+            guard.check(address, name)
+            try:
+                account = accounts.log_in(name, password, address)
+            except AccessDeniedError:
+                guard.failed(address, name)
+                raise
+            guard.succeeded(address, name)
     check_reachable(account, address)
     return account.name
 

@@ -17,9 +17,11 @@ from typer.core import TyperGroup
 from seqstore import __version__
 from seqstore.cli import output
 from seqstore.cli.broker_load import broker_load
+from seqstore.cli.changes import changes
 from seqstore.cli.context import Settings
 from seqstore.cli.demo_command import demo
 from seqstore.cli.load import stream_load
+from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import serve
@@ -118,11 +120,13 @@ def options(
 
 
 app.command("sql")(sql)
+app.command("load")(load_files)
 app.command("stream-load")(stream_load)
 app.command("broker-load")(broker_load)
 app.add_typer(routine_load, name="routine-load", help="Jobs that keep loading: made, run and steered.")
 app.command("serve")(serve)
 app.command("history")(history)
+app.command("changes")(changes)
 app.command("optimize")(optimize)
 app.command("vacuum")(vacuum)
 app.command("check")(check)

@@ -35,11 +35,17 @@ def create(
     """Make a job as a file describes it; `start` and `serve` run it."""
     from seqstore.loaders.routine import manage
     from seqstore.loaders.routine.toml_spec import read_spec
+    from seqstore.store.runtime.secret_words import references_in
 
     spec = read_spec(file, name=name)
     with open_store(ctx) as store:
-        # A user with the job file can read the files beside it without this program.
-        job_id = manage.create(store, spec, allowed=[*(allow or []), str(file.parent.resolve())])
+        # A user with the job file can read the files beside it, and secrets, without this program.
+        job_id = manage.create(
+            store,
+            spec,
+            allowed=[*(allow or []), str(file.parent.resolve())],
+            references=list(references_in(spec.source_properties).values()),
+        )
     output.reply({"Id": job_id, "Name": spec.name, "State": "NEED_SCHEDULE"})
 
 

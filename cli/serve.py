@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import logging
 import os
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -52,13 +51,13 @@ def serve(
     ] = None,
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
+    _prepare_process()  # before the imports of Arrow and DuckDB
     _need_packages()
-    from seqstore.cli.server.service import run_services, warn_of_empty_password
+    from seqstore.cli.server.service import warn_of_empty_password
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings, Store
-    from seqstore.store.sql.evaluate import duck
+    from seqstore.store.sql.evaluate import connections
 
-    _prepare_process()
     settings = ServerSettings.load(config) if config else ServerSettings()
     given: dict[str, Any] = {
         "host": host,
@@ -70,11 +69,18 @@ def serve(
     engine = Settings.load(config) if config else Settings()
     with Store.open(data_dir(ctx), settings=engine) as store, _limited_memory(settings, data_dir(ctx)):
         data_dir(ctx).chmod(0o700)  # it may have been made by another program
-        duck.connect().close()  # while files can be opened: DuckDB ends a process that has none left
+        connections.connect().close()  # while files can be opened: DuckDB ends a process that has none left
         warn_of_empty_password(store)
         services = _services(store, settings, (http_port, mysql_port), data_dir(ctx))
-        seconds, stop_waiting = settings.stop_seconds, store.catalog.stop_waiting
-        asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
+        _run(services, settings.stop_seconds, store.catalog.stop_waiting)
+
+
+def _run(services: Sequence[Service], seconds: float, stop_waiting: Callable[[], None]) -> None:
+    import asyncio  # the other commands do without
+
+    from seqstore.cli.server.service import run_services
+
+    asyncio.run(run_services(services, _say_where, stop_seconds=seconds, stop_waiting=stop_waiting))
 
 
 def _prepare_process() -> None:
@@ -95,13 +101,13 @@ def _prepare_process() -> None:
 def _limited_memory(settings: ServerSettings, directory: Path) -> Iterator[None]:
     """Limits the memory of the process and of its queries, which continue on disk in `spill`."""
     from seqstore.store.runtime.memory_limit import MemoryLimit, default_limit
-    from seqstore.store.sql.evaluate import duck
+    from seqstore.store.sql.evaluate import connections
 
     limit = MemoryLimit(settings.memory_bytes_max or default_limit())
     spill = directory / "spill"
     shutil.rmtree(spill, ignore_errors=True)  # of a server that was killed
     spill.mkdir()
-    duck.configure(limit.limit_bytes * settings.query_memory_percent // 100, str(spill))
+    connections.configure(limit.limit_bytes * settings.query_memory_percent // 100, str(spill))
     limit.start()
     try:
         yield
@@ -127,12 +133,12 @@ def _fitting(settings: ServerSettings) -> ServerSettings:
 
 
 def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], data: Path) -> list[Service]:
-    from seqstore.cli.login_guard import LoginGuard
     from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
     from seqstore.cli.server.http import HttpService
     from seqstore.cli.server.mysql_service import MysqlService
     from seqstore.cli.server.scan_services import FlightService, ThriftService
     from seqstore.cli.server.service import BackgroundService
+    from seqstore.cli.sessions import ServerSessions
     from seqstore.loaders.broker.jobs import LoadJobs
     from seqstore.loaders.broker.worker import resume
     from seqstore.loaders.jobs.periodic import PeriodicThread
@@ -146,7 +152,7 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     # Loads of this process start their own compactions: this serves tables that other processes load.
     maintenance = PeriodicThread("maintenance", maintain, settings.maintenance_seconds)
     runner = RoutineRunner(store)
-    guard, audit = LoginGuard(), _audit_log(settings, data)
+    audit = _audit_log(settings, data)
     for jobs in (LoadJobs(store.catalog), RoutineJobs(store.catalog)):
         jobs.seal_stored()
     services: list[Service] = [
@@ -157,17 +163,16 @@ def _services(store: Store, settings: ServerSettings, ports: tuple[int, int], da
     if settings.maintenance_seconds:
         services.append(BackgroundService(maintenance.start, maintenance.stop))
     scans: list[FlightService | ThriftService] = []
-    if settings.thrift_port >= 0:
-        scans.append(ThriftService(store, settings, guard))
-    if settings.flight_port >= 0:
-        scans.append(FlightService(store, settings, guard))
 
     def listening() -> Ports:
         by_name = {each.name: each.port for each in scans}
         return Ports(http=http.port, mysql=mysql.port, **by_name)
 
-    http = HttpService(store, settings, ports[0], guard, audit, listening)
-    mysql = MysqlService(store, settings, ports[1], guard, audit, listening)
+    sessions = ServerSessions(store, audit=audit, ports=listening)
+    scans += [ThriftService(sessions, settings)] if settings.thrift_port >= 0 else []
+    scans += [FlightService(sessions, settings)] if settings.flight_port >= 0 else []
+    http = HttpService(sessions, settings, ports[0])
+    mysql = MysqlService(sessions, settings, ports[1])
     certificates = Certificates(settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
     signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
     watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import Allow, data_dir, without_pandas
+from seqstore.cli.context import Allow, data_dir, quick_imports
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
@@ -71,10 +71,10 @@ def sql(
 @contextmanager
 def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterator[Session]:
     """Opens the store, and a session that may load files below some paths."""
-    without_pandas()
-    from seqstore.loaders.load_jobs import StoreLoadJobs
-    from seqstore.store import NotFoundError, Settings, Store
-    from seqstore.store.sql import ServerContext, Session
+    with quick_imports():
+        from seqstore.loaders.load_jobs import StoreLoadJobs
+        from seqstore.store import NotFoundError, Settings, Store
+        from seqstore.store.sql import ServerContext, Session
 
     try:
         store = Store.open(directory, create=create, settings=Settings(load_paths=tuple(load_paths)))

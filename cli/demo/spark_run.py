@@ -30,6 +30,7 @@ TABLE: Final = "flights_from_spark"
 LOCAL_MASTER: Final = "local[2]"
 _FILES_PER_EPOCH: Final = 3
 _KILLED_AFTER: Final = 1
+_DRIVER_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 _LOG_CONFIG: Final = """\
 rootLogger.level = error
@@ -180,8 +181,10 @@ def spark_session(
             process.
         more: further settings.
     """
-    (directory / "conf").mkdir()
-    (directory / "conf" / "log4j2.properties").write_text(_LOG_CONFIG)
+    log_config = directory / "log4j2.properties"
+    log_config.write_text(_LOG_CONFIG)
+    more = dict(more or {})
+    options = [more.pop(_DRIVER_OPTIONS, ""), f'-Dlog4j2.configurationFile="{log_config}"']
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -191,10 +194,12 @@ def spark_session(
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-        **(more or {}),
+        _DRIVER_OPTIONS: " ".join(options),
+        **more,
     }
     with (
-        _launch_environment("SPARK_CONF_DIR", str(directory / "conf")),
+        # No configuration of others; a folder with files keeps a JVM from an archive of classes.
+        _launch_environment("SPARK_CONF_DIR", str(directory / "no-conf")),
         _launch_environment("PYSPARK_PYTHON", sys.executable),  # its workers import what this process does
         warnings.catch_warnings(),
     ):

@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.audit_log import AuditLog, Client, Event
+from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.listener import is_gone
 from seqstore.cli.mysql import caching_sha2, wire
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
 from seqstore.cli.mysql.prepared import Prepared
-from seqstore.cli.mysql.refusal import message_of, number_and_state
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError, is_gone
+from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError
+from seqstore.cli.refusal import message_of, number_and_state
+from seqstore.cli.sessions import ServerSessions
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.runtime.memory_limit import out_of_memory
-from seqstore.store.runtime.memory_pool import MemoryPool
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
@@ -51,8 +52,6 @@ _UTF8: Final = 45
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
-_parses: Final = MemoryPool("parsing the statement", 1 / 3, 16 << 20)
-_TOKEN_BYTES: Final = 300  # of a token and its node in a tree
 
 
 @dataclass
@@ -86,11 +85,10 @@ class Connection:
     """Serves one client on its own thread.
 
     Args:
-        make_session: a new session for a user and a connection number.
+        sessions: of the server.
         logins: decides on logins.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
-        audit: records logins and statements; None records none.
     """
 
     def __init__(
@@ -98,22 +96,20 @@ class Connection:
         connection: socket.socket,
         number: int,
         *,
-        make_session: Callable[[str, int], Session],
+        sessions: ServerSessions,
         logins: Logins,
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
-        audit: AuditLog | None = None,
     ) -> None:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
-        self._make_session = make_session
+        self._sessions = sessions
         self._logins = logins
         self.address = connection.getpeername()[0]
         self._tls = tls
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
-        self._audit = audit
         self._nonce = bytes(secrets.choice(_NONCE_LETTERS) for _ in range(20))
         self._prepared: dict[int, Prepared] = {}
         self._prepared_count = 0
@@ -135,6 +131,9 @@ class Connection:
         except StoreError as error:  # no memory for a packet
             with contextlib.suppress(OSError):
                 self._refused(error)
+        except MemoryError:
+            with contextlib.suppress(OSError):
+                self._refused(out_of_memory("the connection found no memory"))
         except (OSError, ProtocolError):  # it has gone, or talks something else; ssl.SSLError is an OSError
             pass
         finally:
@@ -144,7 +143,7 @@ class Connection:
             self._channel.socket.close()  # with TLS it is another than was accepted
 
     def _packet_bytes_max(self) -> int:
-        return int(self.session.variables.number(MAX_ALLOWED_PACKET))
+        return int(self.session.variables.values[MAX_ALLOWED_PACKET])
 
     def interrupt(self) -> None:
         """Ends the running statement; another thread calls this."""
@@ -272,7 +271,7 @@ class Connection:
         """Starts a session without variables or prepared statements, in a database if one is named."""
         if self._session is not None:
             self._session.close()
-        self._session = self._make_session(self._user, self.number)
+        self._session = self._sessions.open(self._user, self.number, self.has_client)
         self._prepared.clear()
         if database:
             self._session.run(UseDatabase(database))
@@ -324,8 +323,7 @@ class Connection:
         """Yields the statements of a text, and holds the memory of their trees."""
         with contextlib.ExitStack() as held:
             try:
-                held.enter_context(_parses.reserved(parse_bytes(text)))
-                statements = parse(text)
+                statements = held.enter_context(self._sessions.parsed(text))
                 if not statements and not text.strip(" \t\r\n;"):
                     raise InvalidInputError("Query was empty", kind="empty_query")
             except StoreError:
@@ -366,10 +364,10 @@ class Connection:
         client = Client("mysql", self.address, user or self._user, self.number, database)
         event = Event(name, client, text, bytes_received=len(text))
         sent = self._channel.bytes_sent
-        if self._audit is None:
+        if self._sessions.audit is None:
             yield event
             return
-        with self._audit.timed(event):
+        with self._sessions.audit.timed(event):
             try:
                 yield event
             except StoreError as error:
@@ -516,7 +514,7 @@ class Connection:
         if self._session is None:
             return wire.STATUS_AUTOCOMMIT
         transactions = self._session.transactions
-        status = wire.STATUS_AUTOCOMMIT if transactions.autocommit else 0
+        status = wire.STATUS_AUTOCOMMIT if self._session.variables.autocommit else 0
         if transactions.current is None:
             return status
         read_only = wire.STATUS_IN_READ_ONLY_TRANSACTION if transactions.is_read_only else 0
@@ -527,7 +525,7 @@ class Connection:
         self._channel.write(
             b"\0"
             + wire.lenenc(result.affected_rows)
-            + wire.lenenc(0)
+            + wire.lenenc(result.insert_id)
             + (self._status() | more).to_bytes(2, "little")
             + min(len(result.warnings), 0xFFFF).to_bytes(2, "little")
             + info
@@ -568,12 +566,6 @@ class Connection:
         0x1B: _set_option,
         0x1F: _reset,
     }
-
-
-def parse_bytes(text: str) -> int:
-    """Estimates the memory of a text and its parsed statements: values cost more than long texts."""
-    tokens = 2 * (text.count(",") + text.count("(")) + text.count(" ")
-    return 6 * len(text) + _TOKEN_BYTES * min(tokens, len(text))
 
 
 def _without_end(scramble: bytes) -> bytes:

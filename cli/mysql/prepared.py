@@ -23,7 +23,7 @@ _INTEGERS: Final = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 8, 0x09: 4, 0x0D: 2}
 _DATES: Final = frozenset([0x07, 0x0A, 0x0C])
 _BLOBS: Final = frozenset([0xF9, 0xFA, 0xFB, 0xFC])
 _DECIMAL: Final = re.compile(rb"[+-]?(?:[0-9]{1,80}(?:\.[0-9]{0,80})?|\.[0-9]{1,80})(?:[eE][+-]?[0-9]{1,4})?")
-_ESCAPES: Final = str.maketrans({"\\": "\\\\", "'": "\\'", "\0": "\\0"})
+_ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 
 
 @dataclass
@@ -126,11 +126,14 @@ def _decimal(value: bytes | bytearray) -> str:
 
 def _quoted(value: bytes | bytearray) -> str:
     try:
-        return "'" + value.decode().translate(_ESCAPES) + "'"
+        text = value.decode()
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"a parameter is not UTF-8 text: {error.reason} at byte {error.start}", kind="bad_data"
         ) from error
+    for character, escape in _ESCAPES:  # `translate` holds the interpreter's lock for seconds of a long text
+        text = text.replace(character, escape)
+    return f"'{text}'"
 
 
 def _moment(value: bytes, *, is_date: bool) -> str:

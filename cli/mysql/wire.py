@@ -6,18 +6,17 @@ bytes; a length-encoded string is such a length and the bytes.
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 import time
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.memory_limit import with_memory
 from seqstore.store.runtime.memory_pool import MemoryPool
 
 PAYLOAD_MAX: Final = 0xFFFFFF
 _BUFFER_BYTES: Final = 1 << 16
-_CLOSED: Final = getattr(select, "POLLRDHUP", select.POLLHUP)
 
 # Capabilities that this server has, and those it looks at.
 CONNECT_WITH_DB: Final = 0x8
@@ -119,14 +118,14 @@ class Channel:
             self._reserved = 0
 
     def _exactly(self, count: int) -> bytes:
-        data = bytearray(count)
+        data = with_memory(lambda: bytearray(count))
         view, got = memoryview(data), 0
         while got < count:
             received = self.socket.recv_into(view[got:])
             if not received:
                 raise ConnectionResetError("the client closed the connection")
             got += received
-        return bytes(data)
+        return with_memory(lambda: bytes(data))
 
     def write(self, payload: bytes) -> None:
         """Queues one payload."""
@@ -157,16 +156,6 @@ class Channel:
         self.socket.sendall(data)
         self.sending_since = None
         self.bytes_sent += len(data)
-
-
-def is_gone(connection: socket.socket) -> bool:
-    """Returns whether the other side has closed its end, also while unread bytes of it lie here."""
-    try:
-        events = select.poll()
-        events.register(connection, _CLOSED)
-        return bool(events.poll(0))
-    except (OSError, ValueError):  # closed here
-        return True
 
 
 def lenenc(number: int) -> bytes:

@@ -12,30 +12,39 @@ from __future__ import annotations
 
 import base64
 import binascii
-import logging
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
-from seqstore.cli.login_guard import LoginGuard, log_in
+from seqstore.cli.admission import Admission, ConnectionLimits
+from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.login_guard import check_reachable
 from seqstore.cli.scan.flight_messages import command, encoded, message
-from seqstore.cli.scan.plan import parse_query
+from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
-from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, Store, StoreError
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import (
+    AccessDeniedError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    UnavailableError,
+)
+from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.runtime.addresses import is_loopback
-from seqstore.store.sql import Session, parse
+from seqstore.store.sql import Session
 from seqstore.store.sql.parse.single_scan import names_tablets
 from seqstore.store.sql.parse.statement_values import Query
 
-_log: Final = logging.getLogger("seqstore.flight")
+_LIMITS: Final = ConnectionLimits()
 # A middleware does not know its peer: users of particular hosts log in only where all clients are local.
 _LOCAL: Final = "127.0.0.1"
 _ANYWHERE: Final = "0.0.0.0"
@@ -47,24 +56,42 @@ _UPDATES: Final = {"CommandStatementUpdate": 1, "CommandPreparedStatementUpdate"
 
 
 class _Tokens:
-    """The users that logged in, by token. Safe to share between threads."""
+    """The users that logged in, by token; a token ends with the password it was given for.
 
-    def __init__(self) -> None:
+    Safe to share between threads.
+    """
+
+    def __init__(self, accounts: Accounts, address: str) -> None:
+        self._accounts = accounts
+        self._address = address
         self._lock = threading.Lock()
-        self._users: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._users: OrderedDict[str, tuple[str, bytes, float]] = OrderedDict()
 
     def add(self, user: str) -> str:
         token = secrets.token_urlsafe(32)
+        account = self._accounts.find(user)
+        password = account.slow_hash if account is not None else b""
         with self._lock:
-            self._users[token] = user, time.monotonic() + _TOKEN_SECONDS
+            self._users[token] = user, password, time.monotonic() + _TOKEN_SECONDS
             if len(self._users) > _TOKENS_MAX:
                 self._users.popitem(last=False)
         return token
 
     def user(self, token: str) -> str | None:
+        """Returns the user of a token, None for one that is unknown or has ended.
+
+        Raises:
+            AccessDeniedError: an administrator whose password was emptied, from another machine.
+        """
         with self._lock:
-            user, until = self._users.get(token, (None, 0.0))
-        return user if time.monotonic() < until else None
+            user, password, until = self._users.get(token, ("", b"", 0.0))
+        if time.monotonic() >= until:
+            return None
+        account = self._accounts.find(user)
+        if account is None or account.slow_hash != password:
+            return None
+        check_reachable(account, self._address)
+        return user
 
 
 class _Login(flight.ServerMiddleware):  # type: ignore[misc]
@@ -81,17 +108,19 @@ class _Login(flight.ServerMiddleware):  # type: ignore[misc]
 class _Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
     """Reads the header `authorization` of every call."""
 
-    def __init__(self, store: Store, guard: LoginGuard, address: str) -> None:
-        self._store = store
-        self._guard = guard
+    def __init__(self, sessions: ServerSessions, address: str) -> None:
+        self._sessions = sessions
         self._address = address
-        self._tokens = _Tokens()
+        self._tokens = _Tokens(sessions.store.accounts, address)
 
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Login:
         given = next((values[0] for name, values in headers.items() if name.lower() == "authorization"), "")
         scheme, _, value = given.partition(" ")
         if scheme.lower() == "bearer":
-            user = self._tokens.user(value)
+            try:
+                user = self._tokens.user(value)
+            except AccessDeniedError as error:
+                raise flight.FlightUnauthenticatedError(error.message) from error
             if user is None:
                 raise flight.FlightUnauthenticatedError("the token is unknown or too old; log in again")
             return _Login(user, "")
@@ -102,7 +131,7 @@ class _Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         if scheme.lower() != "basic" or not colon:
             raise flight.FlightUnauthenticatedError("no valid Basic authorization")
         try:
-            user = log_in(self._store.accounts, self._guard, name, password, self._address)
+            user = self._sessions.log_in(Client("flight", self._address, name), password)
         except AccessDeniedError as error:
             raise flight.FlightUnauthenticatedError(error.message) from error
         return _Login(user, self._tokens.add(user))
@@ -117,72 +146,91 @@ class _AnyHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
         return ""
 
 
+class _Caller:
+    """The client of one call, as the statement that runs for it sees it from another thread."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self._lock = threading.Lock()
+
+    def waits(self, is_cancelled: bool) -> bool:
+        with self._lock:
+            return self._context is None or not self._context.is_cancelled()
+
+    def end(self) -> None:
+        """Forgets the call, whose memory is freed after it."""
+        with self._lock:
+            self._context = None
+
+
 class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
-    """Serves the queries of a store; it listens from its construction to `shutdown`.
+    """Serves the queries of a store; it listens from its construction to `stop`.
 
     Args:
         location: such as `grpc://127.0.0.1:8070`; port 0 means a free one, `self.port` is its number.
         certificate: chain and key in PEM, for `grpc+tls`.
+        limits: of calls that run at a time; a call counts as a connection.
     """
 
     def __init__(
-        self, store: Store, location: str, guard: LoginGuard, certificate: tuple[bytes, bytes] | None = None
+        self,
+        sessions: ServerSessions,
+        location: str,
+        certificate: tuple[bytes, bytes] | None = None,
+        limits: ConnectionLimits = _LIMITS,
     ) -> None:
-        self._store = store
+        self._sessions = sessions
+        self._admission = Admission(limits)
         is_local = is_loopback(urlsplit(location).hostname or "")
         super().__init__(
             location,
             auth_handler=_AnyHandshake(),
             tls_certificates=[certificate] if certificate is not None else None,
-            middleware={_LOGIN: _Logins(store, guard, _LOCAL if is_local else _ANYWHERE)},
+            middleware={_LOGIN: _Logins(sessions, _LOCAL if is_local else _ANYWHERE)},
         )
 
+    def stop(self) -> None:
+        """Ends running statements, and closes the port and every connection."""
+        self._sessions.stop()
+        self.shutdown()
+
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
-        try:
+        with _flight_errors():
             text = _statement(descriptor.command or b"", _QUERIES)
-            schema = self._schema(_user(context), text)
-        except StoreError as error:
-            raise _flight_error(error) from error
+            schema = self._schema(context, text)
         ticket = flight.Ticket(message("TicketStatementQuery", {1: text.encode()}))
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
     def get_schema(self, context: Any, descriptor: Any) -> Any:
-        try:
-            text = _statement(descriptor.command or b"", _QUERIES)
-            return flight.SchemaResult(self._schema(_user(context), text))
-        except StoreError as error:
-            raise _flight_error(error) from error
+        with _flight_errors():
+            return flight.SchemaResult(self._schema(context, _statement(descriptor.command or b"", _QUERIES)))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
-        try:
-            text = _statement(ticket.ticket, _QUERIES)
-            schema, batches = self._run(_user(context), text)
-        except StoreError as error:
-            raise _flight_error(error) from error
-        return flight.GeneratorStream(schema, batches)
+        with _flight_errors():
+            rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
+            return flight.GeneratorStream(next(rows), rows)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        try:
+        with _flight_errors():
             text = _statement(descriptor.command or b"", _UPDATES)
-            with Session(self._store, user=_user(context)) as session:
-                rows = sum(result.affected_rows for result in session.execute(text))
-        except StoreError as error:
-            raise _flight_error(error) from error
+            with self._run(context, text) as (session, event, statements):
+                rows = sum(session.run(statement).affected_rows for statement in statements)
+                event.rows_written = rows
         writer.write(pa.py_buffer(encoded({1: rows})))
 
     def list_actions(self, context: Any) -> Any:
+        _user(context)
         return [
             ("CreatePreparedStatement", "Checks a statement without parameters."),
             ("ClosePreparedStatement", "Has nothing to release."),
         ]
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
-        try:
-            return iter([flight.Result(pa.py_buffer(part)) for part in self._act(_user(context), action)])
-        except StoreError as error:
-            raise _flight_error(error) from error
+        with _flight_errors():
+            return iter([flight.Result(pa.py_buffer(part)) for part in self._act(context, action)])
 
-    def _act(self, user: str, action: Any) -> list[bytes]:
+    def _act(self, context: Any, action: Any) -> list[bytes]:
+        _user(context)
         if action.type == "ClosePreparedStatement":
             return []
         if action.type != "CreatePreparedStatement":
@@ -193,43 +241,74 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         _, given = command(action.body.to_pybytes())
         text = _text(given.get(1, b""))
         result: dict[int, bytes | int] = {1: text.encode()}
-        if _is_query(text):
-            result[2] = self._schema(user, text).serialize().to_pybytes()
+        with self._run(context, text) as (session, _, statements):
+            if _are_query(statements):
+                result[2] = _columns(session, statements[0]).serialize().to_pybytes()
         return [message("ActionCreatePreparedStatementResult", result)]
 
-    def _schema(self, user: str, text: str) -> pa.Schema:
+    def _schema(self, context: Any, text: str) -> pa.Schema:
         """Returns the columns of a statement; those of another one than a query are known when it has run."""
-        with ExitStack() as held:
-            session = held.enter_context(Session(self._store, user=user))
-            if _is_query(text):
-                query = parse_query(text)
-                rows = held.enter_context(session.stream(query))
-                return sent_schema(rows.schema, has_timestamps=not names_tablets(query))
+        with self._run(context, text) as (session, _, statements):
+            if _are_query(statements):
+                return _columns(session, statements[0])
             raise InvalidInputError(
                 "a statement that is no query has no rows here; send it as an update, or over the MySQL "
                 "protocol",
                 kind="not_supported",
             )
 
-    def _run(self, user: str, text: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        query = parse_query(text)
-        held = ExitStack()
+    def _rows(self, context: Any, text: str) -> Iterator[Any]:
+        """Yields the columns of a query, then its rows; the end of the iterator ends the query."""
+        has_left = False
         try:
-            session = held.enter_context(Session(self._store, user=user))
-            rows = held.enter_context(session.stream(query))
-            schema = sent_schema(rows.schema, has_timestamps=not names_tablets(query))
-        except BaseException:
-            held.close()
-            raise
+            with self._run(context, text) as (session, event, statements):
+                query = one_query(statements, text)
+                with session.stream(query) as reader:
+                    schema = sent_schema(reader.schema, has_timestamps=not names_tablets(query))
+                    try:
+                        yield schema
+                        for batch in sent_batches(reader, schema):
+                            event.rows_read += batch.num_rows
+                            event.bytes_sent += batch.nbytes
+                            yield batch
+                    except GeneratorExit as error:
+                        has_left = True
+                        raise UnavailableError("the client has left", kind="interrupted") from error
+        except StoreError as error:
+            if not has_left:
+                raise _flight_error(error) from error
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            with held:
-                try:
-                    yield from sent_batches(rows, schema)
-                except StoreError as error:
-                    raise _flight_error(error) from error
+    @contextmanager
+    def _run(self, context: Any, text: str) -> Iterator[tuple[Session, Event, list[Any]]]:
+        """Yields a session, the audit event and the statements of a text, for one call."""
+        client = Client("flight", _address(context.peer()), _user(context))
+        account = self._sessions.store.accounts.find(client.user)
+        number, caller = self._sessions.new_number(), _Caller(context)
+        is_administrator = account is not None and account.may("ADMIN")
+        self._admission.admit(number, client.user, is_administrator=is_administrator)
+        try:
+            with (
+                self._sessions.statement(client, text, has_client=caller.waits) as (session, event),
+                self._sessions.parsed(text) as statements,
+            ):
+                yield session, event, statements
+        finally:
+            caller.end()
+            self._admission.end(number)
 
-        return schema, batches()
+
+def _columns(session: Session, query: Query) -> pa.Schema:
+    with session.stream(query) as rows:
+        return sent_schema(rows.schema, has_timestamps=not names_tablets(query))
+
+
+def _are_query(statements: Sequence[Any]) -> bool:
+    return len(statements) == 1 and isinstance(statements[0], Query)
+
+
+def _address(peer: str) -> str:
+    """Returns the address in the name that gRPC has for a client, such as `ipv4:127.0.0.1:5000`."""
+    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
 
 
 def _user(context: Any) -> str:
@@ -257,9 +336,12 @@ def _text(value: bytes | int) -> str:
     return value.decode(errors="replace")
 
 
-def _is_query(text: str) -> bool:
-    statements = parse(text)
-    return len(statements) == 1 and isinstance(statements[0], Query)
+@contextmanager
+def _flight_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise _flight_error(error) from error
 
 
 def _flight_error(error: StoreError) -> Exception:

@@ -17,27 +17,26 @@ from typing import Any
 
 from seqstore.store import InvalidInputError, NotFoundError, Store
 from seqstore.store.sql import Session
-from seqstore.store.sql.parse.single_scan import of_tablets, scanned_table
+from seqstore.store.sql.parse.single_scan import scanned_table
 from seqstore.store.sql.parse.statement_values import Query
-from seqstore.store.sql.session.statement_kind import parse
 
 
-def query_plan(store: Store, user: str, name: str, text: str, backend: str) -> dict[str, Any]:
+def query_plan(
+    session: Session, statements: Sequence[Any], text: str, name: str, backend: str
+) -> dict[str, Any]:
     """Plans a read of a table.
 
     Args:
-        name: `db.table`.
-        text: the query.
+        statements: those of the text.
+        name: `db.table`, which the session's user may read.
         backend: `host:port` of the service that opens scanners.
 
     Raises:
-        AccessDeniedError: the user may not read the table.
         InvalidInputError: the query is no scan of the table.
         NotFoundError: no such table.
     """
     database, _, table = name.partition(".")
-    require_table(store, user, database, table)
-    query = parse_query(text)
+    query = one_query(statements, text)
     scanned = scanned_table(query)
     if ((scanned.database or database).lower(), scanned.name.lower()) != (database.lower(), table.lower()):
         raise InvalidInputError(
@@ -45,9 +44,9 @@ def query_plan(store: Store, user: str, name: str, text: str, backend: str) -> d
             f"{scanned.database or database}.{scanned.name} ]",
             kind="bad_request",
         )
-    with Session(store, database, user=user) as session, session.stream(query):
+    with session.stream(query):
         pass  # its names exist
-    with store.table(name).snapshot() as snapshot:
+    with session.store.table(name).snapshot() as snapshot:
         version, ids = snapshot.version, snapshot.tablet_ids()
     tablet = {"routings": [backend], "version": version & 0x7FFFFFFF, "versionHash": 0, "schemaHash": 0}
     partitions = {str(number): tablet for number in ids}
@@ -55,29 +54,27 @@ def query_plan(store: Store, user: str, name: str, text: str, backend: str) -> d
     return {"partitions": partitions, "opaqued_query_plan": plan, "status": 200}
 
 
-def planned_query(plan: str, ids: Sequence[int]) -> Query:
-    """Returns the query of an opaque plan for some tablets.
+def plan_text(plan: str) -> str:
+    """Returns the text of the query of an opaque plan.
 
     Raises:
         InvalidInputError: the text is no plan of this server.
     """
     try:
-        text = base64.b64decode(plan, validate=True).decode()
+        return base64.b64decode(plan, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError) as error:
         raise InvalidInputError(
             "opaqued_query_plan: expected the text that _query_plan returned; plan the read again",
             kind="bad_plan",
         ) from error
-    return of_tablets(parse_query(text), ids)
 
 
-def parse_query(text: str) -> Query:
-    """Parses a text that is one query.
+def one_query(statements: Sequence[Any], text: str) -> Query:
+    """Returns the query of a text that has nothing else.
 
     Raises:
         InvalidInputError: it is something else.
     """
-    statements = parse(text)
     if len(statements) != 1 or not isinstance(statements[0], Query):
         raise InvalidInputError(
             f"expected one SELECT, found {text[:100]!r}; send other statements over the MySQL protocol",

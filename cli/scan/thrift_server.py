@@ -16,26 +16,35 @@ import contextlib
 import logging
 import secrets
 import socket
-import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.login_guard import LoginGuard, log_in
+from seqstore.cli.admission import Admission, ConnectionLimits
+from seqstore.cli.audit_log import Client
+from seqstore.cli.listener import Listener, is_gone
 from seqstore.cli.scan import thrift_wire as wire
-from seqstore.cli.scan.plan import planned_query
+from seqstore.cli.scan.plan import one_query, plan_text
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
-from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, Store, StoreError
-from seqstore.store.sql import Session
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, StoreError
+from seqstore.store.runtime import cancellation
+from seqstore.store.sql.parse.single_scan import of_tablets
 
 _log: Final = logging.getLogger("seqstore.thrift")
-_CONNECTIONS_MAX: Final = 256
+_LIMITS: Final = ConnectionLimits()
+# Methods of the service, with the methods of `_Connection` that answer them.
+METHODS: Final = {
+    "open_scanner": "_open_scanner",
+    "get_next": "_get_next",
+    "close_scanner": "_close_scanner",
+}
 _SCANNERS_MAX: Final = 16  # of one connection; the connectors open one
 _BATCH_ROWS: Final = 4064  # Doris's
-_OPEN_SECONDS: Final = 60.0  # for the first call of a connection
-_STOP_SECONDS: Final = 10.0
+_SILENT_SECONDS_MAX: Final = 2.0
 _OK, _INTERNAL_ERROR, _INVALID_CONTEXT, _INVALID_OFFSET, _NOT_FOUND, _INVALID, _NOT_AUTHORIZED = (
     0, 6, 19, 20, 31, 33, 38)  # fmt: skip
 _UNKNOWN_METHOD: Final = 1  # of Thrift's application exceptions
@@ -51,115 +60,77 @@ class ThriftServer:
     Args:
         host: address to listen on.
         port: 0 means a free one; `self.port` is its number.
-        guard: counts failed logins; services of one server share it.
-        idle_seconds: the server closes a connection that is silent for longer.
+        limits: of connections.
     """
 
-    def __init__(self, store: Store, host: str, port: int, guard: LoginGuard, idle_seconds: float) -> None:
-        self._store = store
-        self._address = (host, port)
-        self._guard = guard
-        self._idle_seconds = idle_seconds
-        self._listener: socket.socket | None = None
-        self._lock = threading.Lock()
-        self._open: dict[socket.socket, tuple[_Connection, threading.Thread]] = {}
-        self._acceptor: threading.Thread | None = None
+    def __init__(
+        self, sessions: ServerSessions, host: str, port: int, limits: ConnectionLimits = _LIMITS
+    ) -> None:
+        self._sessions = sessions
+        self._idle_seconds = limits.idle_seconds_max
+        self._listener = Listener("Thrift", (host, port), limits, sessions.new_number, self._connect)
 
     @property
     def port(self) -> int:
         """Returns the port it listens on, 0 before the start."""
-        return int(self._listener.getsockname()[1]) if self._listener is not None else 0
+        return self._listener.port
 
     def start(self) -> None:
         """Begins to listen; OSError when the address is in use."""
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._listener = socket.create_server(self._address, family=family, backlog=128)
-        self._acceptor = threading.Thread(target=self._accept, name="thrift-accept", daemon=True)
-        self._acceptor.start()
+        self._listener.start()
 
     def stop(self) -> None:
         """Closes the port and every connection, and waits for their threads."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # wakes accept
-        listener.close()
-        if self._acceptor is not None:
-            self._acceptor.join(_STOP_SECONDS)
-        with self._lock:
-            open_now = list(self._open.items())
-        for client, (connection, _) in open_now:
-            connection.interrupt()
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-        for _, (_, thread) in open_now:
-            thread.join(_STOP_SECONDS)
+        self._listener.stop()
 
-    def _accept(self) -> None:
-        while (listener := self._listener) is not None:
-            try:
-                client, _ = listener.accept()
-            except OSError:  # it was closed, or the client has left already
-                continue
-            with self._lock:
-                is_full = len(self._open) >= _CONNECTIONS_MAX
-            if is_full:
-                _log.warning("%d clients read over Thrift; refused one more", _CONNECTIONS_MAX)
-                client.close()
-                continue
-            connection = _Connection(client, self._store, self._guard, self._idle_seconds)
-            thread = threading.Thread(target=self._serve, args=(connection, client), daemon=True)
-            with self._lock:
-                self._open[client] = connection, thread
-            thread.start()
-
-    def _serve(self, connection: _Connection, client: socket.socket) -> None:
-        try:
-            with client:
-                connection.serve()
-        except (OSError, wire.ThriftError) as error:
-            _log.info("a Thrift client was disconnected: %s", error)
-        finally:
-            with self._lock:
-                self._open.pop(client, None)
+    def _connect(self, client: socket.socket, number: int) -> _Connection:
+        return _Connection(client, number, self._sessions, self._listener.admission, self._idle_seconds)
 
 
 class _Connection:
     """One client: its calls one after another, and its scanners."""
 
-    def __init__(self, client: socket.socket, store: Store, guard: LoginGuard, idle_seconds: float) -> None:
+    def __init__(
+        self,
+        client: socket.socket,
+        number: int,
+        sessions: ServerSessions,
+        admission: Admission,
+        idle_seconds: float,
+    ) -> None:
+        self.address = str(client.getpeername()[0])
         self._client = client
-        self._store = store
-        self._guard = guard
+        self._number = number
+        self._sessions = sessions
+        self._admission = admission
         self._idle_seconds = idle_seconds
-        self._address = str(client.getpeername()[0])
         self._scanners: dict[bytes, _Scanner] = {}
-        self._calls: dict[str, Callable[[dict[int, Any]], dict[int, wire.Typed]]] = {
-            "open_scanner": self._open_scanner,
-            "get_next": self._get_next,
-            "close_scanner": self._close_scanner,
-        }
+        self._silent_since: float | None = None  # None while a call runs
+        self._calls = {name: getattr(self, method) for name, method in METHODS.items()}
 
     def serve(self) -> None:
-        self._client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._client.settimeout(_OPEN_SECONDS)
         try:
             with self._client.makefile("rb") as stream:
                 reader = wire.Reader(stream)
                 while (message := reader.message()) is not None:
+                    self._silent_since = None
                     self._client.sendall(self._answer(*message))
+                    self._silent_since = time.monotonic()
+        except (OSError, wire.ThriftError) as error:
+            _log.info("a Thrift client was disconnected: %s", error)
         finally:
             for scanner in self._scanners.values():
                 scanner.close()
 
-    def interrupt(self) -> None:
-        """Ends the running reads; called from another thread."""
+    def stop(self) -> None:
+        """Ends the running reads and the connection; called from another thread."""
         for scanner in list(self._scanners.values()):
-            scanner.session.interrupt()
+            scanner.interrupt()
+        with contextlib.suppress(OSError):
+            self._client.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, name: str, number: int, arguments: dict[int, Any]) -> bytes:
-        call = self._calls.get(name)
+        call: Callable[[dict[int, Any]], dict[int, wire.Typed]] | None = self._calls.get(name)
         if call is None:
             text = f"there is no method {name[:100]!r}; this port serves the scans of Doris's connectors"
             refused = {1: (wire.STRING, text.encode()), 2: (wire.I32, _UNKNOWN_METHOD)}
@@ -171,25 +142,17 @@ class _Connection:
             result = call(parameters)
         except StoreError as error:
             result = {1: _status(_code(error), error.message)}
+        except Exception as error:  # a defect here must not end the connection
+            _log.exception("connection %d: %s raised what it should not", self._number, name)
+            result = {1: _status(_INTERNAL_ERROR, f"internal error: {type(error).__name__}: {error}")}
         return wire.reply(name, number, result)
 
     def _open_scanner(self, given: dict[int, Any]) -> dict[int, wire.Typed]:
-        name, password = (_text(given, field) for field in (9, 10))
-        user = log_in(self._store.accounts, self._guard, name, password, self._address)
+        user = self._log_in(_text(given, 9), _text(given, 10))
         if len(self._scanners) >= _SCANNERS_MAX:
             raise InvalidInputError(f"more than {_SCANNERS_MAX} scanners of one connection", kind="too_many")
-        self._client.settimeout(self._idle_seconds)
-        query = planned_query(_text(given, 5), _ids(given.get(4)))
-        session = Session(self._store, _text(given, 2) or None, user=user)
-        rows, seconds = given.get(6), given.get(12)
-        try:
-            if isinstance(seconds, int) and seconds > 0:
-                list(session.execute(f"SET query_timeout = {seconds}"))
-            rows_max = rows if isinstance(rows, int) and rows > 0 else _BATCH_ROWS
-            scanner = _Scanner(session, query, rows_max, given.get(8))
-        except BaseException:
-            session.close()
-            raise
+        client = Client("thrift", self.address, user, database=_text(given, 2))
+        scanner = _Scanner(self._sessions, client, given, has_client=self._has_client, stop=self.stop)
         context = secrets.token_hex(16).encode()
         self._scanners[context] = scanner
         columns = [
@@ -202,8 +165,28 @@ class _Connection:
             3: (wire.LIST, (wire.STRUCT, columns)),
         }
 
+    def _has_client(self, is_cancelled: bool) -> bool:
+        """Returns whether the client is still connected; called from another thread.
+
+        A read that was cancelled while its client requests no rows ends with the connection.
+        """
+        since = self._silent_since
+        if is_cancelled and since is not None and time.monotonic() - since > _SILENT_SECONDS_MAX:
+            self.stop()
+        return not is_gone(self._client)
+
+    def _log_in(self, name: str, password: str) -> str:
+        """Returns the user of a call; its connection takes a place of the user."""
+        user = self._sessions.log_in(Client("thrift", self.address, name), password)
+        account = self._sessions.store.accounts.find(user)
+        is_administrator = account is not None and account.may("ADMIN")
+        self._admission.admit(self._number, user, is_administrator=is_administrator)
+        self._client.settimeout(self._idle_seconds)
+        return user
+
     def _get_next(self, given: dict[int, Any]) -> dict[int, wire.Typed]:
-        scanner = self._scanners.get(given.get(1, b""))
+        context = _text(given, 1).encode()
+        scanner = self._scanners.get(context)
         if scanner is None:
             return {1: _status(_INVALID_CONTEXT, "this connection has no such scanner; open it again")}
         offset = given.get(2, 0)
@@ -211,16 +194,20 @@ class _Connection:
             batch = scanner.next(offset)
         except _OffsetError as error:
             return {1: _status(_INVALID_OFFSET, str(error))}
+        except StoreError:
+            del self._scanners[context]
+            raise
         if batch is None:
             return {1: _status(_OK), 2: (wire.BOOL, True)}
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         rows = sink.getvalue().to_pybytes()
+        scanner.event.bytes_sent += len(rows)
         return {1: _status(_OK), 2: (wire.BOOL, False), 3: (wire.STRING, rows)}
 
     def _close_scanner(self, given: dict[int, Any]) -> dict[int, wire.Typed]:
-        scanner = self._scanners.pop(given.get(1, b""), None)
+        scanner = self._scanners.pop(_text(given, 1).encode(), None)
         if scanner is not None:
             scanner.close()
         return {1: _status(_OK)}
@@ -231,36 +218,80 @@ class _OffsetError(Exception):
 
 
 class _Scanner:
-    """The rows of some tablets, in batches. One thread uses it."""
+    """The rows of some tablets, in batches: one statement of the server. One thread uses it.
 
-    def __init__(self, session: Session, query: Any, rows_max: int, limit: object) -> None:
-        self.session = session
+    Args:
+        given: the parameters of `open_scanner`.
+        has_client, stop: see `ServerSessions.statement`.
+    """
+
+    def __init__(
+        self,
+        sessions: ServerSessions,
+        client: Client,
+        given: dict[int, Any],
+        *,
+        has_client: Callable[[bool], bool],
+        stop: Callable[[], None],
+    ) -> None:
+        rows, limit, seconds = given.get(6), given.get(8), given.get(12)
+        text = plan_text(_text(given, 5))
         self._held = ExitStack()
-        rows = self._held.enter_context(session.stream(query))
-        self._held.callback(session.close)
-        self.columns = rows.schema
-        schema = sent_schema(rows.schema, has_timestamps=False)
+        # Scanners of a thread overlap: none stays the current statement between two calls.
+        with cancellation.within(cancellation.current()), self._closed_by_errors():
+            statement = sessions.statement(client, text, has_client=has_client, stop=stop)
+            self._session, self.event = self._held.enter_context(statement)
+            query = one_query(self._held.enter_context(sessions.parsed(text)), text)
+            if isinstance(seconds, int) and seconds > 0:
+                list(self._session.execute(f"SET query_timeout = {seconds}"))
+            reader = self._held.enter_context(self._session.stream(of_tablets(query, _ids(given.get(4)))))
+            self._cancellation = cancellation.current()
+        self.columns = reader.schema
+        schema = sent_schema(reader.schema, has_timestamps=False)
         self._left = limit if isinstance(limit, int) and limit > 0 else None
-        self._batches: Iterator[pa.RecordBatch] = sent_batches(rows, schema, rows_max)
+        rows_max = rows if isinstance(rows, int) and rows > 0 else _BATCH_ROWS
+        self._batches: Iterator[pa.RecordBatch] = sent_batches(reader, schema, rows_max)
         self._sent = 0
         self._last: pa.RecordBatch | None = None
 
+    def interrupt(self) -> None:
+        """Ends the read; called from another thread."""
+        self._session.interrupt()
+
     def next(self, offset: int) -> pa.RecordBatch | None:
-        """Returns the rows behind the first `offset` ones, None when there are no more."""
+        """Returns the rows behind the first `offset` ones, None when there are no more.
+
+        Raises:
+            StoreError: the read has failed, and is closed.
+        """
         if self._last is not None and offset == self._sent - self._last.num_rows:
             return self._last
         if offset != self._sent:
             raise _OffsetError(f"expected offset {self._sent}, found {offset}")
-        batch = next(self._batches, None) if self._left != 0 else None
-        if batch is not None and self._left is not None:
+        with cancellation.within(self._cancellation), self._closed_by_errors():
+            cancellation.check()
+            batch = next(self._batches, None) if self._left != 0 else None
+        if batch is None:
+            self.close()
+        elif self._left is not None:
             batch = batch.slice(0, self._left)
             self._left -= batch.num_rows
         self._last = batch
         self._sent += batch.num_rows if batch is not None else 0
+        self.event.rows_read = self._sent
         return batch
 
     def close(self) -> None:
-        self._held.close()
+        with cancellation.within(cancellation.current()):
+            self._held.close()
+
+    @contextlib.contextmanager
+    def _closed_by_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException as error:
+            self._held.__exit__(type(error), error, error.__traceback__)
+            raise
 
 
 def _primitive(kind: pa.DataType) -> int:

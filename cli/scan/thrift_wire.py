@@ -27,8 +27,9 @@ CALL, REPLY, EXCEPTION = 1, 2, 3
 _VERSION: Final = 0x80010000
 _NUMBERS: Final = {BYTE: struct.Struct(">b"), DOUBLE: struct.Struct(">d"), I16: struct.Struct(">h"),
                    I32: struct.Struct(">i"), I64: struct.Struct(">q")}  # fmt: skip
-_BYTES_MAX: Final = 16 << 20
-_ITEMS_MAX: Final = 1 << 20
+# Of one message, which anyone may send: the query of a plan, and the tablets of a table.
+_BYTES_MAX: Final = 2 << 20
+_VALUES_MAX: Final = 1 << 16
 _DEPTH_MAX: Final = 16
 
 Typed = tuple[int, Any]
@@ -44,6 +45,7 @@ class Reader:
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
         self._left = 0
+        self._values_left = 0
 
     def message(self) -> tuple[str, int, dict[int, Any]] | None:
         """Reads a call: its name, its number and its arguments; None at the end of the stream.
@@ -54,7 +56,7 @@ class Reader:
         first = self._stream.read(4)
         if not first:
             return None
-        self._left = _BYTES_MAX
+        self._left, self._values_left = _BYTES_MAX, _VALUES_MAX
         head = int.from_bytes(first, "big")
         if len(first) < 4 or head & 0xFFFF0000 != _VERSION or head & 0xFF != CALL:
             raise ThriftError(f"expected a call of Thrift's strict binary protocol, found {first!r}")
@@ -74,6 +76,9 @@ class Reader:
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEPTH_MAX:
             raise ThriftError("the message is nested too deeply")
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise ThriftError(f"a message of more than {_VALUES_MAX} values")
         number = _NUMBERS.get(kind)
         if number is not None:
             return number.unpack(self._read(number.size))[0]
@@ -88,6 +93,8 @@ class Reader:
             return [self._value(inner, depth + 1) for _ in range(self._count())]
         if kind == MAP:
             keys, values = self._read(2)
+            if keys in (STRUCT, MAP, SET, LIST):
+                raise ThriftError("the keys of a map are no plain values")
             return {
                 self._value(keys, depth + 1): self._value(values, depth + 1) for _ in range(self._count())
             }
@@ -102,7 +109,7 @@ class Reader:
 
     def _count(self) -> int:
         count: int = self._value(I32, 0)
-        if not 0 <= count <= _ITEMS_MAX:
+        if not 0 <= count <= self._values_left:
             raise ThriftError(f"a list of {count} items")
         return count
 

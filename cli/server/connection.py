@@ -22,15 +22,17 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
 
     Attributes:
         is_cut: the client has closed its side before the end of the request.
+        is_ended: the client has closed its side, or the connection.
         payload: the body of the newest request.
     """
 
-    __slots__ = ("is_cut", "payload", "server")
+    __slots__ = ("is_cut", "is_ended", "payload", "server")
 
     def __init__(self, server: Server, **options: Any) -> None:
         super().__init__(server, **options)
         self.server = server
         self.is_cut = False
+        self.is_ended = False
         self.payload: Any = None
 
     @property
@@ -54,8 +56,13 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
         transport.write(head.encode() + b"\r\nContent-Type: application/json\r\n\r\n" + body)
         transport.close()
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.is_ended = True
+        super().connection_lost(exc)
+
     def eof_received(self) -> bool | None:
         """Ends the bodies that are being read; True keeps our side open for the answer."""
+        self.is_ended = True
         is_idle = self._waiter is not None and not self._messages
         if is_idle or self.transport is None or not self.transport.can_write_eof():
             return None

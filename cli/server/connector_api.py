@@ -13,28 +13,39 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
+import pyarrow as pa
 from aiohttp import web
 
+from seqstore.cli.audit_log import Client, Event
 from seqstore.cli.scan.plan import query_plan, require_table
 from seqstore.cli.scan.sent_rows import primitive_type
 from seqstore.cli.server.replies import manager_reply
-from seqstore.loaders.load_jobs import StoreLoadJobs
-from seqstore.store import InvalidInputError, NotFoundError, Store, StoreError
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import InvalidInputError, NotFoundError, StoreError, UnavailableError
+from seqstore.store.runtime.memory_limit import count_stack
 from seqstore.store.schema.column import Column
-from seqstore.store.sql import Result, ServerContext, Session
-from seqstore.store.sql.session.server_context import Ports
+from seqstore.store.sql import Session, parse
+from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
 
+# Statements that run at a time: a user leaves some threads to others.
+_THREADS: Final = 64
+_USER_THREADS: Final = 48
 _BODY_BYTES_MAX: Final = 1 << 20
 _ROWS_DEFAULT, _ROWS_MAX = 1000, 10_000
 _CATALOG: Final = "internal"
 _CLUSTERS: Final = ("default_cluster", _CATALOG)
 _STRING: Final = parse_type("STRING")
+
+Work = Callable[[Session, Event], Any]
 
 
 class ConnectorApi:
@@ -42,17 +53,24 @@ class ConnectorApi:
 
     Args:
         advertised: `host:port` where clients reach this server, empty for the address of the request.
-        ports: returns the ports of the server's services.
 
     Attributes:
         address: of the HTTP service, set when it has one.
     """
 
-    def __init__(self, store: Store, advertised: str, ports: Callable[[], Ports]) -> None:
-        self._store = store
+    def __init__(self, sessions: ServerSessions, advertised: str) -> None:
+        self._sessions = sessions
+        self._store = sessions.store
         self._advertised = advertised
-        self._ports = ports
+        self._ports = sessions.ports
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="connector", initializer=count_stack)
+        self._of_users: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.address = ""
+
+    def stop(self) -> None:
+        """Ends running statements, and refuses others."""
+        self._sessions.stop()
+        self._threads.shutdown(wait=False)
 
     # ------------------------------------------------------------------------------------------ tables
 
@@ -60,7 +78,7 @@ class ConnectorApi:
         """Serves GET /api/{db}/{table}/_schema, and the same with a catalog in front."""
         *catalog, database, table = names
 
-        def described() -> dict[str, Any]:
+        def described(_session: Session, _event: Event) -> dict[str, Any]:
             if catalog and catalog[0].lower() not in _CLUSTERS:
                 raise NotFoundError(
                     f"there is no catalog {catalog[0]!r}; use {_CATALOG}", kind="unknown_catalog"
@@ -70,35 +88,43 @@ class ConnectorApi:
             keys_type = "UNIQUE_KEYS" if found.duplicate_key is None else "DUP_KEYS"
             return {"keysType": keys_type, "properties": properties, "status": 200}
 
-        return await _replied(described)
+        return await self._replied(request, user, described)
 
     async def count(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves GET /api/{db}/{table}/_count."""
 
-        def counted() -> dict[str, Any]:
-            with self._store.table(require_table(self._store, user, *names)).snapshot() as snapshot:
-                return {"size": snapshot.count(), "status": 200}
+        def counted(session: Session, event: Event) -> dict[str, Any]:
+            name = require_table(self._store, user, *names)
+            quoted = ".".join(f"`{part}`" for part in name.split("."))
+            [query] = parse(f"SELECT count(*) FROM {quoted}")
+            with session.stream(query) as reader:
+                size = reader.read_all().column(0)[0].as_py()
+            event.rows_read = 1
+            return {"size": size, "status": 200}
 
-        return await _replied(counted)
+        return await self._replied(request, user, counted)
 
     async def query_plan(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves POST /api/{db}/{table}/_query_plan; errors are a field of the plan, as in Doris."""
         host, _ = self._own_address(request)
         backend = f"{host}:{self._ports().thrift or self._ports().flight}"
 
-        def planned(text: str) -> dict[str, Any]:
-            require_table(self._store, user, *names)
+        def planned(session: Session, text: str) -> dict[str, Any]:
+            name = require_table(self._store, user, *names)
             if not self._ports().thrift and not self._ports().flight:
                 raise InvalidInputError(
                     "this server serves no scans; set thrift_port in [server] of its configuration, or "
                     "flight_port for connectors that read by Arrow Flight SQL",
                     kind="no_scans",
                 )
-            return query_plan(self._store, user, ".".join(names), text, backend)
+            with self._sessions.parsed(text) as statements:
+                return query_plan(session, statements, text, name, backend)
 
         try:
             text = await _text_in(request, "sql")
-            return manager_reply(await asyncio.to_thread(planned, text))
+            run = partial(planned, text=text)
+            found = await self._run(request, user, lambda session, _: run(session), text, names[0])
+            return manager_reply(found)
         except StoreError as error:
             return manager_reply({"status": 400, "exception": error.message})
 
@@ -111,7 +137,7 @@ class ConnectorApi:
         """
         given = await _object_in(request)
 
-        def decided() -> bool:
+        def decided(_session: Session, _event: Event) -> bool:
             found = self._store.table(require_table(self._store, user, *names)).schema
             column = found.find(str(given.get("columnName", "")))
             if given.get("isDropColumn") and (column is None or column.name in found.key):
@@ -122,21 +148,21 @@ class ConnectorApi:
                 )
             return True
 
-        return await _replied(decided)
+        return await self._replied(request, user, decided)
 
     async def create_statement(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves GET /api/_get_ddl?db=...&table=..."""
         database, table = request.query.get("db", ""), request.query.get("table", "")
 
-        def written() -> dict[str, Any]:
+        def written(session: Session, _event: Event) -> dict[str, Any]:
             name = require_table(self._store, user, database, table)
             quoted = ".".join(f"`{part}`" for part in name.split("."))
-            [result] = self._session(user, database).execute(f"SHOW CREATE TABLE {quoted}")
+            [result] = session.execute(f"SHOW CREATE TABLE {quoted}")
             assert result.rows is not None
             text = result.rows.column(1)[0].as_py()
             return {"create_table": [text], "create_partition": [], "create_rollup": []}
 
-        return await _replied(written)
+        return await self._replied(request, user, written, database=database)
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -145,19 +171,15 @@ class ConnectorApi:
         catalog, database = names
         started = time.monotonic()
 
-        def run(text: str, rows_max: int) -> dict[str, Any]:
+        def run(session: Session, event: Event) -> dict[str, Any]:
             if catalog.lower() not in _CLUSTERS:
                 raise NotFoundError(
                     f"there is no catalog {catalog!r}; use {_CATALOG}", kind="unknown_catalog"
                 )
-            with self._session(user, database) as session:
-                results = list(session.execute(text))
-            if len(results) != 1:
-                raise InvalidInputError(
-                    f"stmt: expected one statement, found {len(results)}", kind="bad_request"
-                )
+            with self._sessions.parsed(text) as statements:
+                answer = _answer(session, event, statements, rows_max)
             took = int((time.monotonic() - started) * 1000)
-            return {**_answer(results[0], rows_max), "status": {}, "time": took}
+            return {**answer, "status": {}, "time": took}
 
         try:
             given = await _object_in(request)
@@ -169,11 +191,47 @@ class ConnectorApi:
             text = str(given.get("stmt") or "")
         except StoreError as error:
             return manager_reply(error.message, message="Bad Request", code=1)
-        return await _replied(lambda: run(text, rows_max))
+        return await self._replied(request, user, run, text, database)
 
-    def _session(self, user: str, database: str) -> Session:
-        context = ServerContext(load_jobs=StoreLoadJobs(self._store, user), ports=self._ports)
-        return Session(self._store, database or None, user=user, server=context)
+    async def _replied(
+        self, request: web.BaseRequest, user: str, work: Work, text: str = "", database: str = ""
+    ) -> web.Response:
+        """Runs a statement; its error is the data of a reply with code 1, as in Doris."""
+        try:
+            return manager_reply(await self._run(request, user, work, text, database))
+        except StoreError as error:
+            return manager_reply(error.message, message="Error", code=1)
+
+    async def _run(
+        self, request: web.BaseRequest, user: str, work: Work, text: str = "", database: str = ""
+    ) -> Any:
+        """Runs a statement in one of the threads, of which a user has not all.
+
+        Args:
+            text: of the statement; empty for that of the request.
+        """
+        client = Client("http", str(request.remote), user, database=database)
+        loop, transport = asyncio.get_running_loop(), request.transport
+        shown = text or f"{request.method} {request.rel_url.raw_path_qs}"
+
+        def stop() -> None:
+            if transport is not None:
+                loop.call_soon_threadsafe(transport.close)
+
+        def has_client(_is_cancelled: bool) -> bool:
+            return not getattr(request.protocol, "is_ended", False)
+
+        def run() -> Any:
+            statement = self._sessions.statement(client, shown, has_client=has_client, stop=stop)
+            with statement as (session, event):
+                return work(session, event)
+
+        async with self._of_users.setdefault(user, asyncio.Semaphore(_USER_THREADS)):
+            try:
+                running = loop.run_in_executor(self._threads, run)
+            except RuntimeError as error:  # the threads have ended
+                raise UnavailableError("the server is stopping", kind="stopping") from error
+            return await running
 
     # ------------------------------------------------------------------------------------------ nodes
 
@@ -243,14 +301,6 @@ _REFUSED: Final = {
 }
 
 
-async def _replied(make: Callable[[], Any]) -> web.Response:
-    """Runs blocking work; its error is the data of a reply with code 1, as in Doris."""
-    try:
-        return manager_reply(await asyncio.to_thread(make))
-    except StoreError as error:
-        return manager_reply(error.message, message="Error", code=1)
-
-
 async def _object_in(request: web.BaseRequest) -> dict[str, Any]:
     """Reads the JSON object in a body, which may be empty.
 
@@ -291,10 +341,24 @@ def _described(column: Column) -> dict[str, str]:
     return found
 
 
-def _answer(result: Result, rows_max: int) -> dict[str, Any]:
-    if result.rows is None:
-        return {"type": "exec_status"}
-    rows = result.rows.slice(0, rows_max)
+def _answer(session: Session, event: Event, statements: Sequence[Any], rows_max: int) -> dict[str, Any]:
+    """Runs one statement; returns at most so many rows of it.
+
+    Raises:
+        InvalidInputError: there is another number of statements; none has run.
+    """
+    if len(statements) != 1:
+        raise InvalidInputError(f"stmt: expected one statement, found {len(statements)}", kind="bad_request")
+    if isinstance(statements[0], Query):
+        with session.stream(statements[0]) as reader:
+            rows = _first_rows(reader, rows_max)
+    else:
+        result = session.run(statements[0])
+        event.rows_written = result.affected_rows
+        if result.rows is None:
+            return {"type": "exec_status"}
+        rows = result.rows.slice(0, rows_max)
+    event.rows_read = len(rows)
     meta = [{"name": field.name, "type": str(field.type)} for field in rows.schema]
     columns = [_texts(column) for column in rows.columns]
     return {
@@ -305,10 +369,17 @@ def _answer(result: Result, rows_max: int) -> dict[str, Any]:
     }
 
 
+def _first_rows(reader: pa.RecordBatchReader, rows_max: int) -> pa.Table:
+    batches: list[pa.RecordBatch] = []
+    left = rows_max
+    while left > 0 and (batch := next(reader, None)) is not None:
+        batches.append(batch.slice(0, left))
+        left -= batches[-1].num_rows
+    return pa.Table.from_batches(batches, reader.schema)
+
+
 def _texts(column: Any) -> list[Any]:
     """Returns numbers as they are, other values as text."""
-    import pyarrow as pa
-
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return list(column.to_pylist())
     values = [try_cast(chunk, _STRING).values for chunk in column.chunks]

@@ -7,9 +7,10 @@
     GET  /api/_load_error_log?file=...                   rows that a load left out
     GET  /health, /api/health, /metrics, /api/fe_version_info, ...   for probes (cli.server.status_api)
     the endpoints of frontends that Doris's connectors call (cli.server.connector_api)
+    /iceberg/v1/...                                      Iceberg's REST catalog (cli.server.iceberg_api)
 
-Paths may end with a slash. Every path but health, metrics and error logs requires HTTP Basic. The service
-refuses a wrong name or password before it requests a byte of the body.
+Paths may end with a slash. Every path but health, metrics, error logs and tokens requires HTTP Basic, or a
+token of the catalog. The service refuses a wrong name or password before it requests a byte of the body.
 """
 
 from __future__ import annotations
@@ -29,19 +30,22 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from seqstore.cli.audit_log import AuditLog, Client, Event
-from seqstore.cli.login_guard import LoginGuard, check_reachable
+from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.login_guard import check_reachable
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.connector_api import ConnectorApi
+from seqstore.cli.server.iceberg_api import IcebergApi, requested_login
 from seqstore.cli.server.metrics import Metrics
-from seqstore.cli.server.replies import failure
+from seqstore.cli.server.replies import failure, iceberg_failure, json_reply
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
-from seqstore.store import AccessDeniedError, Store, StoreError, UnavailableError
-from seqstore.store.sql.session.server_context import Ports
+from seqstore.cli.server.tokens import SECONDS, Tokens
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import AccessDeniedError, StoreError, UnavailableError
+from seqstore.store.runtime.memory_limit import count_stack
 
 logger = logging.getLogger("seqstore.http")
 _IDLE_CONNECTION_SECONDS: Final = 75
@@ -50,17 +54,30 @@ _ACCEPTED_AT_ONCE: Final = 32
 _LOG_IN_THREADS: Final = 4
 _CLEANUP_SECONDS: Final = 5.0
 
+# Events of the audit log.
+LOAD, STATEMENT, REQUEST, NONE = "load", "statement", "request", ""
+
 Handler = Callable[[web.BaseRequest, list[str], str], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
 class Route:
-    """One kind of request. `{}` in the path stands for one name."""
+    """One kind of request. `{}` in the path stands for one name.
+
+    Attributes:
+        event: that the audit log has of a request; the handler records all but `request`, and a route without
+            login has none.
+    """
 
     method: str
     path: tuple[str, ...]
     handler: Handler
-    is_open: bool = False  # without login
+    event: str = REQUEST
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it needs no login."""
+        return not self.event
 
     def match(self, parts: list[str]) -> list[str] | None:
         """Returns the names in the path, None when it is another path."""
@@ -71,8 +88,8 @@ class Route:
         return [part for wanted, part in zip(self.path, parts, strict=True) if wanted == "{}"]
 
 
-def route(method: str, path: str, handler: Handler, *, is_open: bool = False) -> Route:
-    return Route(method, tuple(path.strip("/").split("/")), handler, is_open)
+def route(method: str, path: str, handler: Handler, event: str = REQUEST) -> Route:
+    return Route(method, tuple(path.strip("/").split("/")), handler, event)
 
 
 class HttpService:
@@ -80,72 +97,90 @@ class HttpService:
 
     Args:
         port: 0 means a free one.
-        guard: counts failed logins; the MySQL service has the same.
-        audit: records refused logins, and loads; None records none.
-        ports: returns the ports of the server's services, for its clients.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: ServerSettings,
-        port: int,
-        guard: LoginGuard | None = None,
-        audit: AuditLog | None = None,
-        ports: Callable[[], Ports] = Ports,
-    ) -> None:
+    def __init__(self, sessions: ServerSessions, settings: ServerSettings, port: int) -> None:
+        store = sessions.store
         self._store = store
-        self._guard = guard if guard is not None else LoginGuard()
+        self._sessions = sessions
+        self._guard = sessions.guard
         self._logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._settings = settings
         self._port = port
-        self._audit = audit
-        self._metrics = Metrics(store, audit)
-        self._loads = StreamLoadApi(store, settings, self._metrics, audit)
+        self._metrics = Metrics(store, sessions.audit)
+        self._loads = StreamLoadApi(store, settings, self._metrics, sessions.audit)
         self._status = StatusApi(store, self._metrics)
-        self._connectors = ConnectorApi(store, settings.advertised_address, ports)
-        self._log_in_threads = ThreadPoolExecutor(_LOG_IN_THREADS, thread_name_prefix="log-in")
-        self._routes = self._all_routes()
+        self._connectors = ConnectorApi(sessions, settings.advertised_address)
+        self._iceberg = IcebergApi(store)
+        self._tokens = Tokens()
+        self._log_in_threads = ThreadPoolExecutor(
+            _LOG_IN_THREADS, thread_name_prefix="log-in", initializer=count_stack
+        )
+        self._routes = self.all_routes()
         self.tls = settings.tls_context()
         self._runner: web.ServerRunner | None = None
 
-    def _all_routes(self) -> list[Route]:
+    def all_routes(self) -> list[Route]:
+        """Returns every route of the service."""
         loads, status = self._loads, self._status
         return [
-            route("PUT", "/api/{}/{}/_stream_load", loads.stream_load),
-            route("PUT", "/api/_http_stream", loads.http_stream),
-            route("PUT", "/api/{}/_stream_load_2pc", loads.end_transaction),
-            route("PUT", "/api/{}/{}/_stream_load_2pc", loads.end_transaction),
+            route("PUT", "/api/{}/{}/_stream_load", loads.stream_load, LOAD),
+            route("PUT", "/api/_http_stream", loads.http_stream, LOAD),
+            route("PUT", "/api/{}/_stream_load_2pc", loads.end_transaction, LOAD),
+            route("PUT", "/api/{}/{}/_stream_load_2pc", loads.end_transaction, LOAD),
             route("GET", "/api/{}/_load_info", status.load_info),
             route("GET", "/api/{}/get_load_state", status.load_state),
-            route("GET", "/api/_load_error_log", status.error_log, is_open=True),
-            route("GET", "/health", status.health, is_open=True),
-            route("GET", "/api/health", status.health_of_backends, is_open=True),
-            route("GET", "/metrics", status.metrics, is_open=True),
-            route("GET", "/api/bootstrap", status.bootstrap, is_open=True),
+            route("GET", "/api/_load_error_log", status.error_log, NONE),
+            route("GET", "/health", status.health, NONE),
+            route("GET", "/api/health", status.health_of_backends, NONE),
+            route("GET", "/metrics", status.metrics, NONE),
+            route("GET", "/api/bootstrap", status.bootstrap, NONE),
             route("GET", "/api/fe_version_info", status.version),
             *self._connector_routes(),
+            *self._iceberg_routes(),
         ]
 
     def _connector_routes(self) -> list[Route]:
         api = self._connectors
         return [
-            route("GET", "/api/{}/{}/_schema", api.schema),
-            route("GET", "/api/{}/{}/{}/_schema", api.schema),
-            route("GET", "/api/{}/{}/_count", api.count),
-            route("POST", "/api/{}/{}/_query_plan", api.query_plan),
-            route("GET", "/api/{}/{}/_query_plan", api.query_plan),
+            route("GET", "/api/{}/{}/_schema", api.schema, STATEMENT),
+            route("GET", "/api/{}/{}/{}/_schema", api.schema, STATEMENT),
+            route("GET", "/api/{}/{}/_count", api.count, STATEMENT),
+            route("POST", "/api/{}/{}/_query_plan", api.query_plan, STATEMENT),
+            route("GET", "/api/{}/{}/_query_plan", api.query_plan, STATEMENT),
             route("GET", "/api/backends", api.backends),
             route("GET", "/rest/v1/system", api.system),
             route("POST", "/rest/v1/login", api.log_in),
             route("GET", "/rest/v2/manager/node/backends", api.manager_backends),
             route("GET", "/rest/v2/manager/node/frontends", api.manager_frontends),
-            route("POST", "/api/query/{}/{}", api.statement),
-            route("GET", "/api/enable_light_schema_change/{}/{}", api.light_schema_change),
-            route("GET", "/api/_get_ddl", api.create_statement),
+            route("POST", "/api/query/{}/{}", api.statement, STATEMENT),
+            route("GET", "/api/enable_light_schema_change/{}/{}", api.light_schema_change, STATEMENT),
+            route("GET", "/api/_get_ddl", api.create_statement, STATEMENT),
             route("GET", "/api/tso", api.refused),
             route("POST", "/api/ingestion_load/{}/{}/_create", api.refused),
             route("POST", "/api/ingestion_load/{}/{}/_update", api.refused),
+        ]
+
+    def _iceberg_routes(self) -> list[Route]:
+        api = self._iceberg
+        return [
+            route("GET", "/iceberg/v1/config", api.config),
+            route("POST", "/iceberg/v1/oauth/tokens", self._issue_token, NONE),
+            route("GET", "/iceberg/v1/namespaces", api.namespaces),
+            route("GET", "/iceberg/v1/namespaces/{}", api.namespace),
+            route("HEAD", "/iceberg/v1/namespaces/{}", api.namespace),
+            route("GET", "/iceberg/v1/namespaces/{}/tables", api.tables),
+            route("GET", "/iceberg/v1/namespaces/{}/tables/{}", api.table),
+            route("HEAD", "/iceberg/v1/namespaces/{}/tables/{}", api.table),
+            route("POST", "/iceberg/v1/namespaces", api.refused),
+            route("DELETE", "/iceberg/v1/namespaces/{}", api.refused),
+            route("POST", "/iceberg/v1/namespaces/{}/properties", api.refused),
+            route("POST", "/iceberg/v1/namespaces/{}/tables", api.refused),
+            route("POST", "/iceberg/v1/namespaces/{}/register", api.refused),
+            route("POST", "/iceberg/v1/namespaces/{}/tables/{}", api.refused),
+            route("DELETE", "/iceberg/v1/namespaces/{}/tables/{}", api.refused),
+            route("POST", "/iceberg/v1/tables/rename", api.refused),
+            route("POST", "/iceberg/v1/transactions/commit", api.refused),
         ]
 
     @property
@@ -203,6 +238,7 @@ class HttpService:
         try:
             for site in list(self._runner.sites):
                 await site.stop()
+            self._connectors.stop()
             await self._loads.finish(self._settings.stop_seconds)
         finally:
             await self._runner.cleanup()
@@ -214,7 +250,8 @@ class HttpService:
         try:
             response = await self._checked(request)
         except StoreError as error:
-            response = failure(f"[{type(error).__name__.removesuffix('Error').upper()}]{error.message}")
+            name = type(error).__name__.removesuffix("Error").upper()
+            response = _refused(request, f"[{name}]{error.message}", 200)
         if not request.content.is_eof():  # what follows on this connection is the rest of a body, no request
             response.force_close()
         return response
@@ -223,48 +260,71 @@ class HttpService:
         try:
             check_browser(request.headers, self._settings)
         except AccessDeniedError as error:
-            return failure(f"[NOT_AUTHORIZED]{error.message}", status=403)
+            return _refused(request, f"[NOT_AUTHORIZED]{error.message}", 403)
         return await self._answer(request)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         parts = [unquote(part) for part in request.rel_url.raw_path.strip("/").split("/")]
         found = [(each, names) for each in self._routes if (names := each.match(parts)) is not None]
         if not found:
-            return failure(f"[NOT_FOUND]no such endpoint: {request.rel_url.raw_path[:200]}", status=404)
+            return _refused(request, f"[NOT_FOUND]no such endpoint: {request.rel_url.raw_path[:200]}", 404)
         chosen = next(((each, names) for each, names in found if each.method == request.method), None)
         if chosen is None:
             allowed = ", ".join(each.method for each, _ in found)
-            response = failure(f"[INVALID_ARGUMENT]use {allowed}, not {request.method}", status=405)
+            response = _refused(request, f"[INVALID_ARGUMENT]use {allowed}, not {request.method}", 405)
             response.headers["Allow"] = allowed
             return response
         each, names = chosen
         if each.is_open and (each.handler != self._status.metrics or "Authorization" not in request.headers):
             return await each.handler(request, names, "")
         try:
-            user = await self._log_in(request)
+            user = await self._log_in(request, *(login := self._login_of(request)))
         except AccessDeniedError as error:
-            self._record_refusal(request, error)
+            self._record_refusal(request, error, login[0])
             if error.kind == "login_blocked":
-                return failure(f"[TOO_MANY_TASKS]{error.message}", status=429)
-            response = failure(f"[NOT_AUTHORIZED]{error.message}", status=401)
+                return _refused(request, f"[TOO_MANY_TASKS]{error.message}", 429)
+            response = _refused(request, f"[NOT_AUTHORIZED]{error.message}", 401)
             response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
             return response
-        return await each.handler(request, names, user)
+        if each.event != REQUEST:
+            return await each.handler(request, names, user)
+        with self._sessions.audited(_event(REQUEST, request, user)) as event:
+            response = await each.handler(request, names, user)
+            event.outcome = "OK" if response.status < 400 else str(response.status)
+            return response
 
-    def _record_refusal(self, request: web.BaseRequest, error: AccessDeniedError) -> None:
-        if self._audit is not None:
-            client = Client("http", str(request.remote), _credentials(request)[0])
-            event = Event("login", client, f"{request.method} {request.rel_url.raw_path}")
+    async def _issue_token(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """Serves POST /iceberg/v1/oauth/tokens: a token for name and password, OAuth's client credentials."""
+        name, password = await requested_login(request)
+        if password is None:
+            hint = "send name and password as a form of the grant type client_credentials"
+            return json_reply({"error": "invalid_request", "error_description": hint}, status=400)
+        try:
+            await self._log_in(request, name, password)
+        except AccessDeniedError as error:
+            self._record_refusal(request, error, name)
+            status = 429 if error.kind == "login_blocked" else 401
+            return json_reply({"error": "invalid_client", "error_description": error.message}, status=status)
+        token = self._tokens.issue(name, password)
+        return json_reply({"access_token": token, "token_type": "bearer", "expires_in": SECONDS})
+
+    def _login_of(self, request: web.BaseRequest) -> tuple[str, str | None]:
+        """Returns name and password of HTTP Basic, or of a token."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        return self._tokens.login(token.strip()) if scheme.lower() == "bearer" else _credentials(request)
+
+    def _record_refusal(self, request: web.BaseRequest, error: AccessDeniedError, name: str) -> None:
+        if self._sessions.audit is not None:
+            event = _event("login", request, name)
             event.fail(error)
-            self._audit.record(event)
+            self._sessions.audit.record(event)
 
-    async def _log_in(self, request: web.BaseRequest) -> str:
-        """Returns the user of a request (LR1).
+    async def _log_in(self, request: web.BaseRequest, name: str, password: str | None) -> str:
+        """Returns the user of a name and a password (LR1).
 
         Raises:
             AccessDeniedError: no credentials, wrong ones, or too many failures of the address before.
         """
-        name, password = _credentials(request)
         if password is None:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
         address = str(request.remote)
@@ -286,6 +346,18 @@ class HttpService:
             check_reachable(account, address)
             self._guard.succeeded(address, name)
         return account.name
+
+
+def _refused(request: web.BaseRequest, message: str, status: int) -> web.Response:
+    """Returns a refusal in the form of the path's protocol; Iceberg has none that is a success."""
+    if request.rel_url.raw_path.startswith("/iceberg/"):
+        return iceberg_failure(message, status=503 if status == 200 else status)
+    return failure(message, status=status)
+
+
+def _event(name: str, request: web.BaseRequest, user: str) -> Event:
+    client = Client("http", str(request.remote), user)
+    return Event(name, client, f"{request.method} {request.rel_url.raw_path}")
 
 
 def _credentials(request: web.BaseRequest) -> tuple[str, str | None]:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-from seqstore.cli.audit_log import AuditLog
-from seqstore.cli.login_guard import LoginGuard
-from seqstore.cli.mysql.admission import ConnectionLimits
+from seqstore.cli.admission import ConnectionLimits
 from seqstore.cli.mysql.server import MysqlServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.store import Store, UnavailableError
-from seqstore.store.sql.session.server_context import Ports
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import UnavailableError
 
 
 class MysqlService:
@@ -20,41 +17,22 @@ class MysqlService:
 
     Args:
         port: 0 means a free one.
-        guard: counts failed logins; the HTTP service has the same.
-        audit: records logins and statements; None records none.
-        ports: returns the ports of the server's services, for SHOW FRONTENDS.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        settings: ServerSettings,
-        port: int,
-        guard: LoginGuard | None = None,
-        audit: AuditLog | None = None,
-        ports: Callable[[], Ports] = Ports,
-    ) -> None:
-        self._store = store
+    def __init__(self, sessions: ServerSessions, settings: ServerSettings, port: int) -> None:
+        self._store = sessions.store
         self._host = settings.host
         self._wanted_port = port
         self.tls = settings.tls_context()
         self._server = MysqlServer(
-            store,
+            sessions.store,
             host=settings.host,
             port=port,
             tls=self.tls,
             tls_required=settings.mysql_tls_required,
-            limits=ConnectionLimits(
-                connections_max=settings.mysql_connections_max,
-                user_connections_max=settings.mysql_user_connections_max,
-                login_seconds_max=settings.mysql_login_seconds,
-                idle_seconds_max=settings.mysql_idle_seconds,
-                packet_bytes_max=settings.mysql_packet_bytes_max,
-            ),
-            guard=guard,
-            audit=audit,
+            limits=connection_limits(settings),
+            sessions=sessions,
         )
-        self._server.ports = ports
 
     @property
     def port(self) -> int:
@@ -87,3 +65,14 @@ class MysqlService:
     async def stop(self) -> None:
         """Closes the port and every connection."""
         await asyncio.to_thread(self._server.stop)
+
+
+def connection_limits(settings: ServerSettings) -> ConnectionLimits:
+    """Returns the limits of connections that the settings `mysql_...` set."""
+    return ConnectionLimits(
+        connections_max=settings.mysql_connections_max,
+        user_connections_max=settings.mysql_user_connections_max,
+        login_seconds_max=settings.mysql_login_seconds,
+        idle_seconds_max=settings.mysql_idle_seconds,
+        packet_bytes_max=settings.mysql_packet_bytes_max,
+    )

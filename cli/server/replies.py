@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -20,6 +20,22 @@ def json_reply(values: Any, *, status: int = 200, indent: int | None = None) -> 
 def failure(message: str, *, status: int = 200) -> web.Response:
     """Returns a refusal in the fields that stream load clients read."""
     return json_reply({"Status": "Fail", "Message": message}, status=status, indent=4)
+
+
+_ICEBERG_TYPES: Final = {
+    400: "BadRequestException",
+    401: "NotAuthorizedException",
+    403: "ForbiddenException",
+    404: "NoSuchNamespaceException",
+    406: "UnsupportedOperationException",
+    429: "SlowDownException",
+}
+
+
+def iceberg_failure(message: str, *, status: int, is_table: bool = False) -> web.Response:
+    """Returns a refusal in the error model of Iceberg's REST catalogs."""
+    kind = "NoSuchTableException" if is_table else _ICEBERG_TYPES.get(status, "ServiceUnavailableException")
+    return json_reply({"error": {"message": message, "type": kind, "code": status}}, status=status)
 
 
 def manager_reply(data: Any, *, message: str = "success", code: int = 0) -> web.Response:

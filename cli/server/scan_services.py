@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.scan.thrift_server import ThriftServer
+from seqstore.cli.server.mysql_service import connection_limits
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.store import InvalidInputError, Store, UnavailableError
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:
     from seqstore.cli.scan.flight_server import FlightSqlServer
@@ -21,11 +22,11 @@ class ThriftService:
 
     name: Final = "thrift"  # in `Ports`
 
-    def __init__(self, store: Store, settings: ServerSettings, guard: LoginGuard) -> None:
-        self._store = store
+    def __init__(self, sessions: ServerSessions, settings: ServerSettings) -> None:
+        self._store = sessions.store
         self._settings = settings
         self._server = ThriftServer(
-            store, settings.host, settings.thrift_port, guard, settings.mysql_idle_seconds
+            sessions, settings.host, settings.thrift_port, connection_limits(settings)
         )
 
     @property
@@ -68,10 +69,9 @@ class FlightService:
 
     name: Final = "flight"  # in `Ports`
 
-    def __init__(self, store: Store, settings: ServerSettings, guard: LoginGuard) -> None:
-        self._store = store
+    def __init__(self, sessions: ServerSessions, settings: ServerSettings) -> None:
+        self._sessions = sessions
         self._settings = settings
-        self._guard = guard
         self._server: FlightSqlServer | None = None
 
     @property
@@ -97,7 +97,7 @@ class FlightService:
         """
         from seqstore.cli.scan.flight_server import FlightSqlServer  # loads gRPC
 
-        check_exposure(self._store, self._settings.host)
+        check_exposure(self._sessions.store, self._settings.host)
         certificate = None
         if self._settings.tls_certificate_file:
             certificate = (
@@ -106,14 +106,16 @@ class FlightService:
             )
         location = f"{self._scheme}://{_in_brackets(self._settings.host)}:{self._settings.flight_port}"
         try:
-            self._server = FlightSqlServer(self._store, location, self._guard, certificate)
+            self._server = FlightSqlServer(
+                self._sessions, location, certificate, connection_limits(self._settings)
+            )
         except Exception as error:  # pyarrow has no class of its own for it
             raise _port_taken(self._settings, "flight_port", str(error)) from error
 
     async def stop(self) -> None:
         """Closes the port and every connection."""
         if self._server is not None:
-            await asyncio.to_thread(self._server.shutdown)
+            await asyncio.to_thread(self._server.stop)
 
 
 def _in_brackets(host: str) -> str:

@@ -110,7 +110,8 @@ class ServerSettings:
 
     def fitting(self, descriptors: int) -> ServerSettings:
         """Returns the settings with fewer connections if the process may not open so many files."""
-        wanted = self.http_connections_max + self.mysql_connections_max
+        ports = 2 if self.thrift_port >= 0 else 1  # Thrift has as many connections as MySQL
+        wanted = self.http_connections_max + self.mysql_connections_max * ports
         share = min(max(descriptors - _OTHER_FILES, descriptors // 4) / wanted, 1.0)
         return replace(
             self,

@@ -18,9 +18,9 @@ import io
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
 from weakref import WeakValueDictionary
@@ -39,6 +39,7 @@ from seqstore.loaders.stream_load import stream_load
 from seqstore.store import InvalidInputError, Store, StoreError, UnavailableError
 from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.runtime.cancellation import Cancellation, within
+from seqstore.store.runtime.memory_limit import count_stack
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
@@ -52,7 +53,25 @@ _ADMINISTRATORS_THREADS: Final = 4
 
 _CODE: Final = re.compile(r"\[([A-Z_]{1,40})\]")  # before a message
 
-Turn = threading.Semaphore | None
+_TURN_SECONDS_MAX: Final = 1.0
+
+Turn = AbstractContextManager[None] | None
+
+
+class _Turns:
+    """The turns of small loads. A load waits a second at most: a long one does not stop the others."""
+
+    def __init__(self, count: int) -> None:
+        self._free = threading.Semaphore(count)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        has_turn = self._free.acquire(timeout=_TURN_SECONDS_MAX)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._free.release()
 
 
 class StreamLoadApi:
@@ -65,14 +84,18 @@ class StreamLoadApi:
         self._settings = settings
         self._metrics = metrics
         self._audit = audit
-        self._threads = ThreadPoolExecutor(settings.concurrent_loads_max, thread_name_prefix="stream-load")
+        self._threads = ThreadPoolExecutor(
+            settings.concurrent_loads_max, thread_name_prefix="stream-load", initializer=count_stack
+        )
         # Loads that wait for their clients hold all of the others at times.
-        self._ending_threads = ThreadPoolExecutor(_ENDING_THREADS, thread_name_prefix="end-load")
+        self._ending_threads = ThreadPoolExecutor(
+            _ENDING_THREADS, thread_name_prefix="end-load", initializer=count_stack
+        )
         self._administrators_threads = ThreadPoolExecutor(
-            _ADMINISTRATORS_THREADS, thread_name_prefix="admin-load"
+            _ADMINISTRATORS_THREADS, thread_name_prefix="admin-load", initializer=count_stack
         )
         self._of_users: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        self._turns = threading.Semaphore(_AT_WORK_MAX)
+        self._turns = _Turns(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
         self._cancellations: set[Cancellation] = set()
@@ -172,7 +195,7 @@ class StreamLoadApi:
             if self._is_stopping:
                 reply = refusal(headers, _stopping())
             else:
-                reply = await self._run(request, body, run, await self._threads_for(user))
+                reply = await self._run(request, body, run, user)
         self._record(request, user, headers, reply, time.monotonic() - begun)
         return json_reply(reply, indent=4)
 
@@ -209,16 +232,15 @@ class StreamLoadApi:
         is_administrator = account is not None and account.may("ADMIN")
         return self._administrators_threads if is_administrator else self._threads
 
-    async def _run(
-        self, request: web.BaseRequest, body: Any, load: Any, threads: ThreadPoolExecutor
-    ) -> StreamLoadReply:
+    async def _run(self, request: web.BaseRequest, body: Any, load: Any, user: str) -> StreamLoadReply:
         """Runs a load in a thread while the body is fed to it; counts it."""
+        threads = await self._threads_for(user)
         started = time.monotonic()
         self._metrics.begin_load()
         feeder = asyncio.create_task(_feed(request, body)) if isinstance(body, BodyPipe) else None
         if feeder is not None:
             self._pipes.add(body)
-        cancellation = Cancellation()
+        cancellation = Cancellation(owner=user)
 
         def run() -> StreamLoadReply:
             with within(cancellation):
@@ -251,7 +273,7 @@ class StreamLoadApi:
 
     def _turn(self, body: Any) -> Turn:
         """Returns no turn for a body that waits for its client."""
-        return None if isinstance(body, BodyPipe) else self._turns
+        return None if isinstance(body, BodyPipe) else self._turns.one()
 
     def _check_length(self, request: web.BaseRequest) -> None:
         """Checks the headers of a request before its body is read (LR3, LR5)."""

@@ -18,6 +18,7 @@ from seqstore import Store
 from seqstore.cli.audit_log import FILE, AuditLimits, AuditLog, Client, Event
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.metrics import Metrics
+from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess, serving
 
@@ -51,7 +52,7 @@ def connect(server: MysqlServer, user: str = "root", **options: Any) -> Any:
 
 
 def test_each_statement_is_a_line_with_its_outcome(store: Store, folder: Path) -> None:
-    with running(folder) as log, MysqlServer(store, audit=log) as server:
+    with running(folder) as log, MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
         root = connect(server, database="db")
         ask(root, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
         ask(root, "SELECT * FROM t; SELECT k FROM t WHERE k = 1")
@@ -119,7 +120,7 @@ SECRETS = [
 @pytest.mark.parametrize("text", SECRETS)
 def test_no_line_has_a_password_or_a_secret(store: Store, folder: Path, text: str) -> None:
     """Also where the statement is wrong: its grammar does not tell which literal is the password."""
-    with running(folder) as log, MysqlServer(store, audit=log) as server:
+    with running(folder) as log, MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
         with suppress(pymysql.MySQLError):
             ask(connect(server, password="", database="db"), text)
         with pytest.raises(pymysql.MySQLError):
@@ -178,7 +179,7 @@ def test_a_full_disk_loses_whole_lines_and_stops_no_statement(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("seqstore.cli.audit_log.os.write", fill)
-    with running(folder) as log, MysqlServer(store, audit=log) as server:
+    with running(folder) as log, MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
         root = connect(server)
         ask(root, "SELECT 1")
         while "SELECT 1" not in (folder / FILE).read_text():
@@ -196,7 +197,10 @@ def test_a_full_disk_loses_whole_lines_and_stops_no_statement(
 
 def test_a_folder_that_cannot_be_made_stops_no_statement(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with running(tmp_path / "file" / "audit") as log, MysqlServer(store, audit=log) as server:
+    with (
+        running(tmp_path / "file" / "audit") as log,
+        MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server,
+    ):
         assert ask(connect(server), "SELECT 2") == [(2,)]
     assert (log.written, log.lost > 0) == (0, True)
 

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,15 +16,22 @@ from typing import Any
 
 import pymysql
 import pytest
+from pyarrow import flight
 
 from seqstore import AccessDeniedError, Store
+from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.listener import Listener
 from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
 from seqstore.cli.mysql import MysqlServer
-from seqstore.cli.mysql.admission import ConnectionLimits
+from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.cli.scan.thrift_server import ThriftServer
+from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
+from tests.support.connectors.thrift_client import ThriftClient
 from tests.support.http_server import Client, basic, serving
 
 pytestmark = pytest.mark.sql("CREATE TABLE t (k INT, v STRING NULL) UNIQUE KEY(k)")
+PLAN = "U0VMRUNUIGsgRlJPTSB0"  # SELECT k FROM t
 HEAD = "PUT /api/db/t/_stream_load?redirected=1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
 
 
@@ -138,7 +145,7 @@ def test_an_address_has_ten_guesses_over_mysql(store: Store, users: None) -> Non
 def test_a_refused_guess_is_not_looked_at(store: Store, users: None) -> None:
     """Else the right password would be told from the wrong ones."""
     now = [0.0]
-    with MysqlServer(store, guard=LoginGuard(lambda: now[0])) as server:
+    with MysqlServer(store, sessions=ServerSessions(store, guard=LoginGuard(lambda: now[0]))) as server:
         assert [number_of(server, "ann", "x") for _ in range(11)] == [1045] * 10 + [1129]
         assert number_of(server, "ann", "ann") == 1129
         now[0] += 2.0
@@ -165,7 +172,10 @@ def status_of(client: Client, user: str) -> int:
 
 def test_both_protocols_count_the_same_failures(store: Store, users: None) -> None:
     guard = LoginGuard(lambda: 0.0)
-    with MysqlServer(store, guard=guard) as server, serving(store, guard=guard) as client:
+    with (
+        MysqlServer(store, sessions=ServerSessions(store, guard=guard)) as server,
+        serving(store, guard=guard) as client,
+    ):
         assert [number_of(server, "ann", "x") for _ in range(6)] == [1045] * 6
         assert [status_of(client, "ann:x") for _ in range(6)] == [401] * 4 + [429] * 2
 
@@ -175,9 +185,94 @@ def test_many_first_logins_of_one_address_are_no_guesses(store: Store, users: No
         assert set(pool.map(lambda _: status_of(client, "ann:ann"), range(30))) == {200}
 
 
+def flight_guess(port: int, user: str, password: str) -> str:
+    """The error of a login by Arrow Flight SQL, empty for none."""
+    with flight.connect(f"grpc://127.0.0.1:{port}") as client:
+        try:
+            client.authenticate_basic_token(user, password)
+        except flight.FlightUnauthenticatedError as error:
+            return str(error)
+    return ""
+
+
+def thrift_guess(port: int, user: str, password: str) -> str:
+    client = ThriftClient(port)
+    try:
+        status = client.open(PLAN, [], f"{user}:{password}")[1]
+    finally:
+        client.close()
+    return str(status[2]) if status[1] else ""
+
+
+def http_guess(port: int, user: str, password: str) -> str:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/api/backends", headers={"Authorization": basic(f"{user}:{password}")})
+        response = connection.getresponse()
+        body = response.read().decode()
+    return body if response.status != 200 else ""
+
+
+def mysql_guess(port: int, user: str, password: str) -> str:
+    try:
+        pymysql.connect(host="127.0.0.1", port=port, user=user, password=password).close()
+    except pymysql.MySQLError as error:
+        return str(error)
+    return ""
+
+
+GUESSES: dict[str, Callable[[int, str, str], str]] = {
+    "flight": flight_guess, "http": http_guess, "mysql": mysql_guess, "thrift": thrift_guess,
+}  # fmt: skip
+each_protocol = pytest.mark.parametrize("protocol", GUESSES)
+
+
+@contextlib.contextmanager
+def served(store: Store, protocol: str, guard: LoginGuard) -> Iterator[int]:
+    """A server of one protocol; yields its port."""
+    sessions = ServerSessions(store, guard=guard)
+    with contextlib.ExitStack() as held:
+        if protocol == "mysql":
+            yield held.enter_context(MysqlServer(store, sessions=sessions)).port
+        elif protocol == "http":
+            yield held.enter_context(serving(store, guard=guard)).port
+        elif protocol == "thrift":
+            thrift = ThriftServer(sessions, "127.0.0.1", 0)
+            thrift.start()
+            held.callback(thrift.stop)
+            yield thrift.port
+        else:
+            running = FlightSqlServer(sessions, "grpc://127.0.0.1:0")
+            held.callback(running.stop)
+            yield running.port
+
+
+@each_protocol
+def test_guesses_at_the_same_time_are_ten_too(store: Store, users: None, protocol: str) -> None:
+    """Thrift and Arrow Flight SQL compared as many passwords as arrived before the first had failed."""
+    guess = GUESSES[protocol]
+    with served(store, protocol, LoginGuard(lambda: 0.0)) as port, ThreadPoolExecutor(24) as pool:
+        found = Counter(pool.map(lambda n: "blocked" in guess(port, "ann", f"guess {n}"), range(24)))
+        assert found == {False: FAILURES_AT_ONCE_MAX, True: 24 - FAILURES_AT_ONCE_MAX}
+        assert "blocked" in guess(port, "ann", "ann")
+
+
+@each_protocol
+def test_root_without_password_is_out_of_reach_from_other_machines(
+    store: Store, users: None, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guess = GUESSES[protocol]
+    monkeypatch.setattr("seqstore.cli.login_guard.is_loopback", lambda _address: False)
+    with served(store, protocol, LoginGuard()) as port:
+        assert "root" not in guess(port, "root", "root")  # a password was set
+        store.accounts.set_password("root", "")
+        assert "logs in from the machine of the server only" in guess(port, "root", "")
+        assert "logs in from the machine" not in guess(port, "bob", "bob")
+
+
 def test_a_change_of_user_is_a_guess_too(store: Store, users: None) -> None:
     """COM_CHANGE_USER checks a password on a connection that is open already."""
-    with MysqlServer(store, guard=LoginGuard(lambda: 0.0)) as server:
+    with MysqlServer(store, sessions=ServerSessions(store, guard=LoginGuard(lambda: 0.0))) as server:
         answers = [change_user(server, scramble("wrong", bytes(20))) for _ in range(11)]
     assert [b"Access denied" in each for each in answers] == [True] * 10 + [False]
     assert b"is blocked" in answers[-1]
@@ -270,13 +365,13 @@ def test_hundreds_of_clients_that_connect_at_once_are_all_greeted(
     """Beyond 128 the system dropped connections, whose clients waited for a greeting until they gave up."""
     if int(Path("/proc/sys/net/core/somaxconn").read_text()) < 512:
         pytest.skip("net.core.somaxconn is too small")
-    admit, may_go_on = MysqlServer._admit, threading.Event()
+    admit, may_go_on = Listener._admit, threading.Event()
 
-    def wait(server: MysqlServer, client: socket.socket) -> None:
+    def wait(listener: Listener, client: socket.socket) -> None:
         may_go_on.wait(120)
-        admit(server, client)
+        admit(listener, client)
 
-    monkeypatch.setattr(MysqlServer, "_admit", wait)
+    monkeypatch.setattr(Listener, "_admit", wait)
     with mysql(store, connections_max=1000) as server, contextlib.ExitStack() as opened:
         clients = []
         for _ in range(400):

@@ -6,6 +6,8 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -15,6 +17,7 @@ from seqstore import Settings, Store
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.evaluate.table_functions import _FUNCTIONS
 from seqstore.store.sql.session.statement_kind import all_kinds, parse
 from seqstore.store.sql.session.system_tables import system_table_names
@@ -88,10 +91,15 @@ MORE = [
 READING = ("SHOW", "DESC", "DESCRIBE", "EXPLAIN", "SELECT", "WITH", "USE")
 
 
+def settings_of(folder: Path) -> Settings:
+    """With a lock that is waited for as long as the tests of this module take."""
+    return Settings(load_paths=(str(folder),), update_lock_seconds=86_400)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("metadata")
-    with Store.open(folder / "data", settings=Settings(load_paths=(str(folder),))) as store:
+    with Store.open(folder / "data", settings=settings_of(folder)) as store:
         store.accounts.create("eve")
         store.accounts.create("marker_u")
         for name in ("mine", "secret", "empty", "part"):
@@ -117,6 +125,8 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
         for text in (
             "CREATE TABLE mine.own (k INT) UNIQUE KEY(k)",
             "CREATE TABLE secret.marker_t (marker_c INT COMMENT 'marker_n') UNIQUE KEY(marker_c)",
+            "CREATE TABLE secret.marker_w (k INT, v INT) UNIQUE KEY(k)",
+            "INSERT INTO secret.marker_w VALUES (1, 1)",
             "GRANT LOAD_PRIV ON secret.* TO marker_u",
             f"CREATE ROUTINE LOAD secret.marker_j ON marker_t FROM FILES ('path' = '{store.path.parent}/*')",
             "USE secret",
@@ -129,11 +139,25 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
         http.load("secret.marker_t", "8\n", label="marker_s")
         ask(root, "ALTER TABLE secret.marker_t ADD COLUMN marker_d INT")
         ask(root, "SET query_timeout = 86400")
-        running = threading.Thread(target=try_to, args=(root, "SELECT 'marker_q', max(x) FROM " + NEVER_ENDS))
-        running.start()
-        yield server.port
-        ask(connect(server.port, "root"), f"KILL {root.thread_id()}")
-        running.join()
+        with waiting(server.port, root):
+            yield server.port
+
+
+@contextmanager
+def waiting(port: int, root: Any) -> Iterator[None]:
+    """A statement that runs as long as the block: it waits for the lock of another transaction."""
+    holder = connect(port, "root")
+    for text in ("BEGIN", "UPDATE secret.marker_w SET v = 2 WHERE k = 1"):
+        ask(holder, text)
+    update = "UPDATE secret.marker_w SET v = 3 WHERE k = 1"
+    running = threading.Thread(target=try_to, args=(root, update))
+    running.start()
+    while "secret.marker_w" not in try_to(holder, "SHOW FULL PROCESSLIST"):
+        assert running.is_alive()
+    yield
+    ask(holder, f"KILL {root.thread_id()}")
+    running.join()
+    holder.close()
 
 
 def make_part(root: Any, http: Client, files: str) -> None:
@@ -152,10 +176,6 @@ def make_part(root: Any, http: Client, files: str) -> None:
             ask(root, text)
         http.load(f"part.{name}_t", "8\n", label=f"{name}_s")
         http.load(f"part.{name}_t", "9\n", label=f"{name}_p", two_phase_commit="true")
-
-
-TENS = "(SELECT 0 x" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
-NEVER_ENDS = ", ".join([f"{TENS} AS a"] + [f"(SELECT x AS y{i} FROM {TENS} z) AS b{i}" for i in range(14)])
 
 
 def connect(port: int, user: str) -> Any:
@@ -311,6 +331,23 @@ ROUTES = [
     ("GET", "/api/tso"),
     ("POST", "/api/ingestion_load/{}/{}/_create"),
     ("POST", "/api/ingestion_load/{}/{}/_update"),
+    ("GET", "/iceberg/v1/config"),
+    ("POST", "/iceberg/v1/oauth/tokens"),
+    ("GET", "/iceberg/v1/namespaces"),
+    ("GET", "/iceberg/v1/namespaces/{}"),
+    ("HEAD", "/iceberg/v1/namespaces/{}"),
+    ("GET", "/iceberg/v1/namespaces/{}/tables"),
+    ("GET", "/iceberg/v1/namespaces/{}/tables/{}"),
+    ("HEAD", "/iceberg/v1/namespaces/{}/tables/{}"),
+    ("POST", "/iceberg/v1/namespaces"),
+    ("DELETE", "/iceberg/v1/namespaces/{}"),
+    ("POST", "/iceberg/v1/namespaces/{}/properties"),
+    ("POST", "/iceberg/v1/namespaces/{}/tables"),
+    ("POST", "/iceberg/v1/namespaces/{}/register"),
+    ("POST", "/iceberg/v1/namespaces/{}/tables/{}"),
+    ("DELETE", "/iceberg/v1/namespaces/{}/tables/{}"),
+    ("POST", "/iceberg/v1/tables/rename"),
+    ("POST", "/iceberg/v1/transactions/commit"),
 ]
 
 
@@ -366,7 +403,7 @@ def test_a_grant_on_a_table_is_enough_for_its_loads(port: int, http: Client) -> 
 
 
 def test_every_route_is_tried(store: Store) -> None:
-    service = HttpService(store, ServerSettings(), 0)
+    service = HttpService(ServerSessions(store), ServerSettings(), 0)
     assert [(each.method, "/" + "/".join(each.path)) for each in service._routes] == ROUTES
 
 

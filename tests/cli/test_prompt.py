@@ -44,7 +44,7 @@ def typed(session: Session, text: str, form: str = "table") -> tuple[str, str]:
     """What the prompt prints when `text` is typed. In a process of its own: select, by which the terminal is
     read, takes no descriptor beyond 1023, and a long test run has more files open."""
     line = [sys.executable, "-c", TYPIST, str(session.store.path), text, form]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=200, check=True)
     return done.stdout, done.stderr
 
 

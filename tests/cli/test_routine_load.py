@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython, run_forked
 from tests.support.http_server import ServerProcess
 from tests.weight import by_form
 
@@ -47,9 +47,8 @@ def managed(data: Path, action: str, *arguments: str) -> Result:
 
 
 def seqstore(data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), *arguments]
-    given = {**os.environ, "PYTHONPATH": MODULES, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=given, check=False)
+    command = ("-m", "seqstore.cli.main", "--data-dir", str(data), *arguments)
+    return run_forked(*command, environment=environment)
 
 
 def create(data: Path, columns: str, properties: str = "") -> None:
@@ -227,16 +226,11 @@ def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path,
     print(f"seed {seed}")
     random_moment = random.Random(seed)
     feed = Feed(tmp_path / "in", seed)
-    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(data), "routine-load", "start"]
+    command = ["-m", "seqstore.cli.main", "--data-dir", str(data), "routine-load", "start"]
     for number in range(by_form(3, 6)):
         feed.put(3)
         before = job_of(data).statistic.committed_tasks
-        runner = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": MODULES},
-            text=True,
-        )
+        runner = ForkedPython(command, environment={**os.environ, "PYTHONPATH": MODULES})
         assert runner.stdout is not None
         assert runner.stdout.readline() == "ready\n"
         if number % 2:

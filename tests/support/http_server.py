@@ -25,8 +25,10 @@ from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.session.server_context import Ports
-from tests.support.children import MODULES
+from tests.support.children import MODULES, ROOT
+from tests.support.forks.forked import PRELOAD, ForkedPython
 
 
 @dataclass
@@ -122,10 +124,12 @@ def serving(
     guard: LoginGuard | None = None,
     audit: AuditLog | None = None,
     ports: Callable[[], Ports] = Ports,
+    sessions: ServerSessions | None = None,
     **settings: Any,
 ) -> Iterator[Client]:
-    """The HTTP service of a store on a free port, in a thread."""
-    service = HttpService(store, ServerSettings(**settings), 0, guard, audit, ports)
+    """The HTTP service of a store on a free port, in a thread; `sessions` replace what stands before them."""
+    given = sessions or ServerSessions(store, guard=guard, audit=audit, ports=ports)
+    service = HttpService(given, ServerSettings(**settings), 0)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -147,34 +151,39 @@ def limit_files(count: int) -> None:
 class ServerProcess:
     """`seqstore serve` as a process of its own.
 
+    Args:
+        is_measured: it is a new interpreter, without modules that it does not import itself.
+
     Attributes:
         client: talks to it.
         process: to be killed.
         mysql_port: of the MySQL protocol.
     """
 
-    def __init__(self, data_dir: Path, *options: str, open_files_max: int | None = None) -> None:
-        root = str(Path(__file__).parents[2])
+    def __init__(
+        self,
+        data_dir: Path,
+        *options: str,
+        open_files_max: int | None = None,
+        environment: dict[str, str] | None = None,
+        is_measured: bool = False,
+    ) -> None:
         ports = ("--http-port", "0", "--mysql-port", "0")
-        environment = {**os.environ, "PYTHONPATH": MODULES}
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "seqstore.cli.main",
-                "--data-dir",
-                str(data_dir),
-                "serve",
-                *ports,
-                *options,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd=root,
-            env=environment,
-            preexec_fn=None if open_files_max is None else partial(limit_files, open_files_max),
-        )
+        command = ["-m", "seqstore.cli.main", "--data-dir", str(data_dir), "serve", *ports, *options]
+        given = {**os.environ, "PYTHONPATH": MODULES} if environment is None else environment
+        self.process: ForkedPython | subprocess.Popen[str]
+        if is_measured or open_files_max is not None or PRELOAD in given:
+            self.process = subprocess.Popen(
+                [sys.executable, *command],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                cwd=ROOT,
+                env=given,
+                preexec_fn=None if open_files_max is None else partial(limit_files, open_files_max),
+            )
+        else:
+            self.process = ForkedPython(command, environment=given, stderr=subprocess.STDOUT)
         self.lines: list[str] = []
         assert self.process.stdout is not None
         for line in self.process.stdout:

@@ -14,6 +14,7 @@ import pytest
 from seqstore import Store
 from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.mysql import MysqlServer
+from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask, dial, log_in
 from tests.support.hostile.bad_packets import Conversation, conversation, framed
 from tests.support.hostile.usage import descriptors, resident_bytes
@@ -54,7 +55,10 @@ def hold(port: int, talk: Conversation) -> bytes:
 
 def talk_for(store: Store, seed: int, count: int, caplog: pytest.LogCaptureFixture) -> None:
     rng = random.Random(seed)
-    with MysqlServer(store, guard=patient_guard()) as server, caplog.at_level(logging.ERROR):
+    with (
+        MysqlServer(store, sessions=ServerSessions(store, guard=patient_guard())) as server,
+        caplog.at_level(logging.ERROR),
+    ):
         hold(server.port, Conversation("nothing"))
         before = descriptors()
         for number in range(count):

@@ -16,6 +16,7 @@ from seqstore.cli.login_guard import LoginGuard
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.certificates import Certificates
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import CAPABILITIES, dial, read_packet, send_packet
 from tests.support.certificates import write_certificate
 
@@ -28,7 +29,8 @@ def server(store: Store, tmp_path: Path) -> Iterator[MysqlServer]:
     store.accounts.create("ann", PASSWORD)
     certificate, key = write_certificate(tmp_path, "localhost")
     settings = ServerSettings(tls_certificate_file=str(certificate), tls_key_file=str(key))
-    with MysqlServer(store, tls=settings.tls_context(), guard=LoginGuard(lambda: 0.0)) as server:
+    sessions = ServerSessions(store, guard=LoginGuard(lambda: 0.0))
+    with MysqlServer(store, tls=settings.tls_context(), sessions=sessions) as server:
         yield server
 
 

@@ -24,7 +24,7 @@ def mariadb(server: MysqlServer, *arguments: str, text: str) -> subprocess.Compl
     if command is None:
         pytest.skip("no mariadb client on this machine: apt-get install mariadb-client")
     line = [command, "-h127.0.0.1", f"-P{server.port}", "-uroot", "--skip-ssl", *arguments, "-e", text]
-    return subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_the_mariadb_client_draws_our_rows(server: MysqlServer) -> None:
@@ -50,16 +50,17 @@ def test_the_mariadb_client_shows_our_error(server: MysqlServer) -> None:
     assert "ERROR 1064 (42000)" in done.stderr
 
 
-def test_a_dump_by_mariadb_dump_makes_the_database_anew(server: MysqlServer) -> None:
-    """Its first statement, an executable comment, was refused; LOCK TABLES and the views were too."""
+@pytest.mark.parametrize("mode", ["--lock-tables", "--single-transaction"])
+def test_a_dump_by_mariadb_dump_makes_the_database_anew(server: MysqlServer, mode: str) -> None:
+    """Its first statement, an executable comment, was refused; LOCK TABLES, views and SAVEPOINT were too."""
     dump = shutil.which("mariadb-dump") or shutil.which("mysqldump")
     if dump is None:
         pytest.skip("no mariadb-dump on this machine: apt-get install mariadb-client")
     mariadb(
         server, "db", text="CREATE VIEW w AS SELECT k, NULL AS n, v FROM t WHERE d > 1; CREATE DATABASE copy"
     )
-    line = [dump, "-h127.0.0.1", f"-P{server.port}", "-uroot", "--skip-ssl", "--no-tablespaces", "db"]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    line = [dump, "-h127.0.0.1", f"-P{server.port}", "-uroot", "--skip-ssl", "--no-tablespaces", mode, "db"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     # with the way back to what the mariadb client reads from a file
     loaded = mariadb(server, "copy", text=done.stdout)
@@ -68,6 +69,25 @@ def test_a_dump_by_mariadb_dump_makes_the_database_anew(server: MysqlServer) -> 
     before, after = (mariadb(server, text=question.replace("{}", name)) for name in ("db", "copy"))
     assert before.stdout == after.stdout
     assert before.stdout.count("\n") > 5
+
+
+def test_the_generated_key_is_in_the_ok_packet(connect: Any) -> None:
+    """It was always 0, so no client could tell the rows that it had just inserted."""
+    cursor = connect(autocommit=True).cursor()
+    cursor.execute("CREATE TABLE ids (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    found = []
+    for text in ("INSERT INTO ids (v) VALUES (1)", "INSERT INTO ids VALUES (NULL, 2), (NULL, 3)", "SELECT 1",
+                 "INSERT INTO ids VALUES (40, 4), (50, 5)", "UPDATE ids SET v = 9 WHERE id = 1",
+                 "REPLACE INTO ids (v) SELECT v FROM ids WHERE v > 4", "DELETE FROM ids WHERE v = 9",
+                 "INSERT IGNORE INTO ids VALUES (40, 4)",
+                 "INSERT IGNORE INTO ids VALUES (NULL, 8)"):  # fmt: skip
+        cursor.execute(text)
+        number = cursor.lastrowid
+        cursor.execute("SELECT LAST_INSERT_ID(), @@last_insert_id, @@identity")
+        (row,) = cursor.fetchall()
+        assert len(set(row)) == 1
+        found.append((number, row[0]))
+    assert found == [(1, 1), (2, 2), (None, 2), (50, 2), (0, 2), (4, 4), (0, 4), (0, 4), (6, 6)]
 
 
 def test_locked_tables_are_read_as_of_one_moment(connect: Any) -> None:
@@ -199,6 +219,17 @@ DBT = [
     " numeric_precision, numeric_scale from information_schema.columns where table_schema = 'db'"
     " and table_name = 't' order by ordinal_position",
     "select distinct schema_name from information_schema.schemata",
+    # of `docs generate`
+    'with tables as (select null as "table_database", table_schema, table_name, case when table_type ='
+    " 'BASE TABLE' then 'table' when table_type = 'VIEW' then 'view' else table_type end as table_type,"
+    " null as table_owner, table_comment from information_schema.tables), columns as (select null as"
+    ' "table_database", table_schema as "table_schema", table_name as "table_name", column_name as'
+    ' "column_name", ordinal_position as "column_index", data_type as "column_type", column_comment as'
+    ' "column_comment" from information_schema.columns) select columns.table_database, columns.table_schema,'
+    ' columns.table_name, tables.table_type, tables.table_comment as "table_comment", tables.table_owner,'
+    " columns.column_name, columns.column_index, columns.column_type, columns.column_comment from tables join"
+    " columns using (table_schema, table_name) where tables.table_schema not in ('information_schema') and"
+    " (upper(tables.table_schema) = upper('db')) order by column_index",
 ]
 
 
@@ -215,3 +246,12 @@ def test_what_dbt_asks_information_schema_is_answered(connector: Any) -> None:
     ]  # fmt: skip
     cursor.execute(DBT[2])
     assert sorted(cursor.fetchall()) == [("db",), ("information_schema",)]
+    cursor.execute(DBT[3])
+    rows = cursor.fetchall()
+    assert [column[0] for column in cursor.description][:3] == [
+        "table_database",
+        "table_schema",
+        "table_name",
+    ]
+    assert rows[0] == (None, "db", "t", "table", "", None, "k", 1, "bigint", "")
+    assert [row[6] for row in rows] == ["k", "v", "d", "dd", "ts", "n", "b"]

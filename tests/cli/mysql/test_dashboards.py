@@ -72,6 +72,7 @@ TIMES: Final = {
     "STR_TO_DATE(DATE_FORMAT(ts, '%Y-%m-%d %H:%i'), '%Y-%m-%d %H:%i')": datetime(2024, 1, 2, 3, 4),
     "MAKEDATE(YEAR(ts), 1)": date(2024, 1, 1),
     "CAST(ts AS DATE) + INTERVAL 1 DAY": date(2024, 1, 3),
+    "WEEK(ts, 6)": 1,
     "DAYOFWEEK(ts) * 10000 + WEEK(ts, 3) * 100 + QUARTER(ts)": 30101,
     # Superset
     "DATE_ADD(DATE(ts), INTERVAL (HOUR(ts)*60*60 + MINUTE(ts)*60 + SECOND(ts)) SECOND)": datetime(

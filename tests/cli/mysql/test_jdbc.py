@@ -90,6 +90,25 @@ def test_every_metadata_call_answers(link: Any, jvm: Drivers) -> None:
     assert about.supportsTransactions() is True
 
 
+def test_generated_keys_are_returned(link: Any, jvm: Drivers) -> None:
+    """They were 0: the OK packet named no key."""
+    java = jvm.gateway.jvm.java
+    link.createStatement().execute("CREATE TABLE ids (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")
+    several = link.createStatement()
+    wants = java.sql.Statement.RETURN_GENERATED_KEYS
+    assert several.executeUpdate("INSERT INTO ids (v) VALUES (1), (2), (3)", wants) == 3
+    first = [list(row.values()) for row in rows(several.getGeneratedKeys())]
+    assert [ids[0] for ids in ask(link, "SELECT id FROM ids ORDER BY v")][:1] == first[0]
+    one = link.prepareStatement("INSERT INTO ids (v) VALUES (?)", wants)
+    for number in (4, 5, 6):
+        one.setInt(1, number)
+        one.addBatch()
+    one.executeBatch()
+    made = [next(iter(row.values())) for row in rows(one.getGeneratedKeys())]
+    assert [(key,) for key in made] == ask(link, "SELECT id FROM ids WHERE v > 3 ORDER BY v")
+    assert ask(link, "SELECT count(*), LAST_INSERT_ID() > 3 FROM ids") == [("6", "1")]
+
+
 def test_transactions_and_modes(link: Any) -> None:
     link.setAutoCommit(False)
     statement = link.createStatement()

@@ -65,7 +65,7 @@ def prepare(server: ServerProcess, folder: Path) -> None:
 
 
 def connect(port: int) -> Any:
-    return pymysql.connect(host="127.0.0.1", port=port, user="root", read_timeout=30)
+    return pymysql.connect(host="127.0.0.1", port=port, user="root", read_timeout=200)
 
 
 @pytest.mark.parametrize("text", STATEMENTS)

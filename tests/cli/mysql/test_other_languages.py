@@ -66,6 +66,7 @@ def test_mysql2_and_sequelize(javascript: Any) -> None:
                "n": "1.50", "b": 1}  # fmt: skip
     assert javascript["insert"] == [1, written]
     assert javascript["bulk"] == 2
+    assert javascript["insertId"] == [1, 2, 70, 0, 2]
     assert javascript["rollback"] == 5
     assert (javascript["unknown"]["errno"], javascript["unknown"]["state"]) == (1146, "42S02")
     assert javascript["pool"] == [1, 2, 3, 4]
@@ -80,6 +81,9 @@ def test_mysql2_and_sequelize(javascript: Any) -> None:
     assert [kind for _, kind, _ in javascript["types"]] == [
         "BIGINT", "VARCHAR(50)", "DATE", "DOUBLE", "TINYINT", "STRING", "DECIMAL(10,2)"]  # fmt: skip
     assert javascript["drop"] is True
+    ids, stored = javascript["ids"]
+    assert (ids[0], ids[-1]) == (1, 90)
+    assert stored == [[1, "changed"], [2, "b"], [3, "c"], [90, "d"]]
 
 
 @pytest.mark.torture
@@ -91,6 +95,7 @@ def test_go_sql_driver(server: MysqlServer) -> None:
             "affected": 2,
             "row": [ROW["v"], 1.25, "2024-02-03", False, False, True],
             "rollback": [0, 4],
+            "ids": [1, 2],
             "types": ["BIGINT", "VARCHAR", "DOUBLE", "DATE", "DATETIME", "DECIMAL", "TINYINT"],
             "unknown": 1146,
         }
@@ -107,6 +112,7 @@ def test_the_rust_crate_mysql(server: MysqlServer) -> None:
         "affected": "1",
         "found": 'Some(("it\'s \\\\ ünï", 1.25, true))',
         "columns": '["k", "v", "ts"]',
+        "ids": "1,2",
         "rollback": "Some(2),Some(5)",
         "values": "'2024-01-02','2024-01-02 03:04:05','12.30'",
         "unknown": "1146,42S02",

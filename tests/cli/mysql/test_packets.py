@@ -10,8 +10,8 @@ import pymysql
 import pytest
 
 from seqstore import Store
+from seqstore.cli.admission import ConnectionLimits
 from seqstore.cli.mysql import MysqlServer
-from seqstore.cli.mysql.admission import ConnectionLimits
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 
 BYTES_MAX = 100_000

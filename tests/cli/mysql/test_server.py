@@ -18,8 +18,8 @@ import pymysql
 import pytest
 
 from seqstore import Store
+from seqstore.cli.admission import ConnectionLimits
 from seqstore.cli.mysql import MysqlServer
-from seqstore.cli.mysql.admission import ConnectionLimits
 
 
 def ask(connection: Any, text: str, arguments: Any = None) -> list[tuple[Any, ...]]:

@@ -11,11 +11,12 @@ import pytest
 from seqstore import InvalidInputError, Store, UnavailableError
 from seqstore.cli.server.mysql_service import MysqlService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.sessions import ServerSessions
 
 
 def test_it_serves_between_start_and_stop(store: Store) -> None:
     async def visit() -> tuple[str, int]:
-        service = MysqlService(store, ServerSettings(), 0)
+        service = MysqlService(ServerSessions(store), ServerSettings(), 0)
         await service.start()
         port = int(service.address.rpartition(":")[2])
         connection = await asyncio.to_thread(pymysql.connect, host="127.0.0.1", port=port, user="root")
@@ -32,12 +33,12 @@ def test_it_serves_between_start_and_stop(store: Store) -> None:
 
 def test_a_taken_port_is_told(store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        service = MysqlService(store, ServerSettings(), taken.getsockname()[1])
+        service = MysqlService(ServerSessions(store), ServerSettings(), taken.getsockname()[1])
         with pytest.raises(UnavailableError, match="choose another --mysql-port"):
             asyncio.run(service.start())
 
 
 def test_it_does_not_listen_to_the_world_while_root_has_no_password(store: Store) -> None:
-    service = MysqlService(store, ServerSettings(host="0.0.0.0"), 0)
+    service = MysqlService(ServerSessions(store), ServerSettings(host="0.0.0.0"), 0)
     with pytest.raises(InvalidInputError, match="empty password"):
         asyncio.run(service.start())

@@ -77,6 +77,12 @@ def test_spark_writes_over_jdbc_in_every_mode(
     made = {"createTableOptions": "UNIQUE KEY(k)"}
     write(new, "error", "fresh", **made)
     assert sorted(map(tuple, read(dbtable="fresh").collect())) == sorted(map(tuple, new.collect()))
+    write(new, "error", "bare")
+    write(new.selectExpr("v", "k + 10 AS k", "d", "dd", "ts", "n", "b"), "append", "bare")
+    assert keys(store, "db.bare") == [1, 2, 11, 12]
+    write(new.limit(1), "overwrite", "bare")
+    assert keys(store, "db.bare") == [1]
+    assert store.table("db.bare").schema.is_duplicate
     write(new.limit(1), "overwrite", "fresh", **made)
     assert len(keys(store, "db.fresh")) == 1
     write(new, "overwrite", "fresh", truncate="true")

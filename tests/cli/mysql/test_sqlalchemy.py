@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import sqlalchemy as sa
+import sqlalchemy.orm
 from sqlalchemy.dialects import registry
 
 from seqstore.cli.mysql import MysqlServer
@@ -94,6 +95,33 @@ def test_the_mysql_dialect_reflects_keys_and_every_type(mysql_engine: Any) -> No
         text = connection.exec_driver_sql("SHOW CREATE TABLE kinds").one()[1]
         connection.exec_driver_sql(text.replace("`kinds`", "`again`"))
     assert sa.inspect(mysql_engine).get_pk_constraint("again")["constrained_columns"] == ["k1", "k2"]
+
+
+def test_generated_keys_are_returned(mysql_engine: Any) -> None:
+    """A session of the ORM could not find the rows that it had inserted."""
+    metadata = sa.MetaData()
+    users = sa.Table("users", metadata, sa.Column("id", sa.BigInteger, primary_key=True),
+                     sa.Column("name", sa.String(20)))  # fmt: skip
+
+    class User:
+        id: int
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+    sa.orm.registry().map_imperatively(User, users)
+    metadata.create_all(mysql_engine)
+    with mysql_engine.begin() as connection:
+        assert connection.execute(sa.insert(users).values(name="a")).inserted_primary_key == (1,)
+    with sa.orm.Session(mysql_engine) as session:
+        made = [User("b"), User("c")]
+        session.add_all(made)
+        session.commit()
+        assert sorted(session.execute(sa.select(users.c.id, users.c.name)).all()) == [
+            (1, "a"),
+            *((user.id, user.name) for user in made),
+        ]
+    metadata.drop_all(mysql_engine)
 
 
 def test_create_all_and_orm_statements(mysql_engine: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,16 +11,17 @@ import pytest
 from pyarrow import flight
 
 from seqstore import Session, Store
-from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX
 from seqstore.cli.scan.flight_messages import fields
 from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.cli.sessions import ServerSessions
 
 
 @pytest.fixture
 def server(store: Store) -> Iterator[FlightSqlServer]:
-    running = FlightSqlServer(store, "grpc://127.0.0.1:0", LoginGuard())
+    running = FlightSqlServer(ServerSessions(store), "grpc://127.0.0.1:0")
     yield running
-    running.shutdown()
+    running.stop()
 
 
 class FlightClient:
@@ -129,6 +130,27 @@ def test_logins_are_checked_and_failures_are_counted(server: FlightSqlServer) ->
             FlightClient(server.port, "root", "wrong")
     with pytest.raises(flight.FlightUnauthenticatedError, match="blocked"):
         FlightClient(server.port, "reader", "wrong")
+
+
+def test_a_token_ends_with_its_password_and_its_user(
+    server: FlightSqlServer, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was good for a day after ALTER USER and DROP USER."""
+    store.accounts.create("eve", "first")
+    changes: list[tuple[str, Callable[[], None]]] = [
+        ("first", lambda: store.accounts.set_password("eve", "next")),
+        ("next", lambda: store.accounts.drop("eve")),
+    ]
+    for password, change in changes:
+        client = FlightClient(server.port, "eve", password)
+        assert client.query("SELECT 1 AS n").num_rows == 1
+        change()
+        with pytest.raises(flight.FlightUnauthenticatedError, match="log in again"):
+            client.query("SELECT 1 AS n")
+    root = FlightClient(server.port)
+    monkeypatch.setattr("seqstore.cli.login_guard.is_loopback", lambda _address: False)
+    with pytest.raises(flight.FlightUnauthenticatedError, match="machine of the server only"):
+        root.query("SELECT 1 AS n")
 
 
 def test_a_user_reads_only_databases_with_the_privilege(server: FlightSqlServer) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seqstore import Store
-from seqstore.cli.login_guard import LoginGuard
+from seqstore import Session, Store
 from seqstore.cli.scan.plan import query_plan
 from seqstore.cli.scan.thrift_server import ThriftServer
+from seqstore.cli.sessions import ServerSessions
+from seqstore.store.sql import parse
 from tests.support.connectors.thrift_client import ThriftClient
 
 OK, INTERNAL, INVALID_CONTEXT, INVALID_OFFSET, NOT_FOUND, INVALID, NOT_AUTHORIZED = 0, 6, 19, 20, 31, 33, 38
@@ -22,7 +23,7 @@ OK, INTERNAL, INVALID_CONTEXT, INVALID_OFFSET, NOT_FOUND, INVALID, NOT_AUTHORIZE
 
 @pytest.fixture
 def server(store: Store) -> Iterator[ThriftServer]:
-    running = ThriftServer(store, "127.0.0.1", 0, LoginGuard(), 60)
+    running = ThriftServer(ServerSessions(store), "127.0.0.1", 0)
     running.start()
     yield running
     running.stop()
@@ -36,7 +37,8 @@ def client(server: ThriftServer) -> Iterator[ThriftClient]:
 
 
 def planned(store: Store, text: str, table: str = "t") -> tuple[str, list[int]]:
-    plan: dict[str, Any] = query_plan(store, "root", f"db.{table}", text, "here:1")
+    with Session(store, "db") as session:
+        plan: dict[str, Any] = query_plan(session, parse(text), text, f"db.{table}", "here:1")
     return plan["opaqued_query_plan"], [int(number) for number in plan["partitions"]]
 
 

@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
                 "CREATE DATABASE db; CREATE TABLE db.t (k BIGINT NOT NULL, v VARCHAR(20) NULL) UNIQUE KEY(k)"
             )
         )
-    running = ServerProcess(path)
+    running = ServerProcess(path, is_measured=True)
     try:
         yield running
         assert running.client.load("t", "1,one\n")["Status"] == "Success"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from seqstore import Store
-from seqstore.store.catalog import environment
+from seqstore.store.catalog.environment import environment
 from tests.support.http_server import Client, serving
 
 CLIENTS = 64

@@ -23,6 +23,7 @@ import pytest
 from seqstore import Store, UnavailableError
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
 
@@ -82,7 +83,7 @@ def test_a_load_over_http_is_visible_and_replies_as_doris_does(client: Client, s
 def test_a_taken_port_is_told(store: Store) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        service = HttpService(store, ServerSettings(), port)
+        service = HttpService(ServerSessions(store), ServerSettings(), port)
         with pytest.raises(UnavailableError, match=rf"127.0.0.1:{port}: .*choose another --http-port"):
             asyncio.run(service.start())
 

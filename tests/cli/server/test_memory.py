@@ -116,7 +116,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
                 "note VARCHAR(20) NULL) UNIQUE KEY(k)"
             )
         )
-    running = ServerProcess(tmp_path / "data")
+    running = ServerProcess(tmp_path / "data", is_measured=True)
     try:
         yield running
     finally:

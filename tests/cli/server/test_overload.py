@@ -18,7 +18,9 @@ from tests.weight import by_form, torture_minutes
 
 # The promise: the slowest request in a hundred takes less than five times as long as on a quiet server.
 TIMES_MAX = 5
-# Other programs run on the machine of the tests too, and use the processors for moments.
+# Beyond five times: a request of few clients on a quiet server takes milliseconds, and other programs on the
+# machine of the tests use the processors for longer. With 900 clients it takes seconds (docs/server.md:
+# 5.6 s, and 18.5 s beside bad clients), so the bound is five times that, and this second hardly counts.
 NOISE_SECONDS = 1.0
 CONFIG = """
 [server]
@@ -56,8 +58,8 @@ def load_over(folder: Path, *, good: int, bad: int, idle: int, seconds: float, p
     finally:
         code = server.stop()
     told = (
-        f"seed {seed}: {len(quiet.seconds)} requests with p99 {quiet.p99:.3f} s, then {len(loaded.seconds)} "
-        f"with {loaded.p99:.3f} s"
+        f"seed {seed}: {good} clients on a quiet server: {quiet}; "
+        f"beside {bad} bad ones and {idle} idle connections: {loaded}"
     )
     print(told)
     assert (quiet.failures, loaded.failures) == ([], []), told
@@ -65,7 +67,9 @@ def load_over(folder: Path, *, good: int, bad: int, idle: int, seconds: float, p
     with Store.open(folder / "data") as store:
         rows = store.scan("db.overload", columns=["k", "v"]).read_all().to_pylist()
         stored = {row["k"]: row["v"] for row in rows}
-        assert loaded.acknowledged <= stored.keys(), told
+        lost = loaded.acknowledged - stored.keys()
+        print(f"{len(loaded.acknowledged)} rows acknowledged, {len(lost)} lost")
+        assert not lost, told
         assert all(stored[key] == str(key * 7) for key in loaded.acknowledged), told
         assert store.table("db.overload").check() == []
     assert loaded.p99 < TIMES_MAX * quiet.p99 + NOISE_SECONDS, told

@@ -36,9 +36,20 @@ class Figures:
     acknowledged: set[int] = field(default_factory=set)
 
     @property
+    def p50(self) -> float:
+        """The time that half of the requests exceed."""
+        return sorted(self.seconds)[len(self.seconds) // 2]
+
+    @property
     def p99(self) -> float:
         """The time that one request in a hundred exceeds."""
         return sorted(self.seconds)[len(self.seconds) * 99 // 100]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.seconds)} requests, p50 {self.p50 * 1000:.0f} ms, p99 {self.p99 * 1000:.0f} ms, "
+            f"{len(self.failures)} errors"
+        )
 
 
 class Overload:

@@ -23,6 +23,7 @@ _BY_KIND: Final = {
     "unknown_table": (1146, "42S02"),
     "unknown_column": (1054, "42S22"),
     "unknown_function": (1305, "42000"),
+    "unknown_savepoint": (1305, "42000"),
     "unknown_variable": (1193, "HY000"),
     "bad_variable": (1231, "42000"),
     "column_count": (1136, "21S01"),
