@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.expressions.condition import Condition
-from seqstore.store.read.live_segment import LiveSegment, Projection, project
-from seqstore.store.read.scan import chosen_rows, unpruned
+from seqstore.store.read.live_segment import LiveSegment, Projection, chosen_rows, project, tested_columns
+from seqstore.store.read.scan import unpruned
 from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.segment import INLINE
 
@@ -136,4 +136,5 @@ def _chosen(
 ) -> pa.BooleanArray | None:
     """Returns which rows of a batch count, None when all do."""
     wanted = () if batch.is_certain else conditions
-    return chosen_rows(batch.live, batch.number, state.schema, wanted, deleted=deleted)
+    tested = tested_columns(state.schema, wanted)
+    return chosen_rows(batch.live, batch.number, tested, wanted, deleted=deleted)

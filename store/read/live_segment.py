@@ -9,7 +9,7 @@ such as the change feed, find columns that had another type: their values are co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.expressions.condition import Condition
 from seqstore.store.runtime.format_value import format_value
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.schema.column import (
@@ -51,7 +52,10 @@ class Projection:
     arrow: pa.Schema = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrow", self.schema.arrow_of(self.names))
+        schema, names = self.schema, self.names
+        is_whole = list(names) == schema.names
+        arrow = schema.arrow if is_whole else pa.schema([schema.fields[name] for name in names])
+        object.__setattr__(self, "arrow", arrow)
 
     @classmethod
     def of(cls, schema: TableSchema, columns: Sequence[str] | None, *, hidden: bool) -> Projection:
@@ -65,6 +69,11 @@ class Projection:
             return cls(schema, (*schema.names, *extra))
         known = frozenset(schema.names)
         return cls(schema, tuple([name if name in known else _canonical(schema, name) for name in columns]))
+
+
+def tested_columns(schema: TableSchema, conditions: Sequence[Condition]) -> Projection:
+    """Returns the columns that conditions compare."""
+    return Projection(schema, tuple(dict.fromkeys([condition.column for condition in conditions])))
 
 
 def _canonical(schema: TableSchema, name: str) -> str:
@@ -118,7 +127,9 @@ class LiveSegment:
     def live_rows(self, number: int, *, deleted: bool) -> pa.BooleanArray | None:
         """Returns which rows of a batch count, None when all of them do."""
         segment = self.segment
-        mask = self.deletes.live_mask(number * segment.meta.batch_rows, self.batch_rows(number))
+        mask = None
+        if self.deletes.hidden:
+            mask = self.deletes.live_mask(number * segment.meta.batch_rows, self.batch_rows(number))
         if segment.meta.tombstones and not deleted:
             alive = pc.equal(segment.batch(number, [DELETE_SIGN]).column(0), 0)
             mask = alive if mask is None else pc.and_(mask, alive)
@@ -127,24 +138,45 @@ class LiveSegment:
     def take(self, positions: Positions, projection: Projection) -> pa.Table:
         """Returns the projection's columns of some rows, in the order of the positions."""
         sources, stored = _sources(self.segment, projection)
+        retyped = _retyped(self, projection)
         taken = self.segment.take(positions, stored) if stored else None
-        if taken is not None and taken.schema.equals(projection.arrow) and not _retyped(self, projection):
+        if taken is not None and not retyped and taken.schema.equals(projection.arrow):
             return taken
-        columns = _columns(self, projection, sources, taken, len(positions))
+        columns = _columns(self, projection, sources, retyped, taken, len(positions))
         return pa.Table.from_arrays(columns, schema=projection.arrow)
 
 
 def project(live: LiveSegment, number: int, projection: Projection) -> pa.RecordBatch:
     """Returns the projection's columns of one batch, hidden rows included."""
     sources, stored = _sources(live.segment, projection)
+    retyped = _retyped(live, projection)
     batch = live.segment.batch(number, stored) if stored else None
-    if batch is not None and batch.schema.equals(projection.arrow) and not _retyped(live, projection):
+    if batch is not None and not retyped and batch.schema.equals(projection.arrow):
         return batch
     rows = live.batch_rows(number)
     if not projection.names:
         return no_columns(rows)
-    columns = _columns(live, projection, sources, batch, rows)
+    columns = _columns(live, projection, sources, retyped, batch, rows)
     return pa.RecordBatch.from_arrays(columns, schema=projection.arrow)
+
+
+def chosen_rows(
+    live: LiveSegment, number: int, tested: Projection, conditions: Sequence[Condition], *, deleted: bool
+) -> pa.BooleanArray | None:
+    """Returns which rows of a batch count and satisfy all conditions, None when all do; never NULL.
+
+    Args:
+        tested: the columns of the conditions.
+    """
+    mask = live.live_rows(number, deleted=deleted)
+    if not conditions or (mask is not None and not mask.true_count):
+        return mask
+    rows = project(live, number, tested)
+    for condition in conditions:
+        holds = condition.holds(rows.column(condition.column))
+        mask = holds if mask is None else pc.and_(mask, holds)
+    assert mask is not None
+    return mask.fill_null(False) if mask.null_count else mask
 
 
 def no_columns(rows: int) -> pa.RecordBatch:
@@ -176,11 +208,15 @@ def _sources(segment: Segment, projection: Projection) -> tuple[list[str | None]
 
 
 def _columns(
-    live: LiveSegment, projection: Projection, sources: Sequence[str | None], stored: Any, rows: int
+    live: LiveSegment,
+    projection: Projection,
+    sources: Sequence[str | None],
+    retyped: Mapping[str, tuple[Column, Column]],
+    stored: Any,
+    rows: int,
 ) -> list[Any]:
     """Returns the projection's columns in its types, from a batch or table of the stored ones."""
     columns = []
-    retyped = _retyped(live, projection)
     for wanted, source in zip(projection.arrow, sources, strict=True):
         if source is None:
             columns.append(_constant_column(projection.schema, live.row_version, wanted, rows))

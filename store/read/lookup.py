@@ -1,9 +1,9 @@
 """Look-ups by key: the rows of some keys at one version.
 
 1. Cast the given keys to the key columns' types, code them, order them by code.
-2. Probe the state; hashed keys are compared with the stored key columns.
+2. Probe the state.
 3. Read the wanted columns of each matched row from its segment, without tombstones, in the order of the given
-   keys.
+   keys. Rows of hashed keys are read with their key columns, and compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import argsort_codes, equal_keys
-from seqstore.store.segment.key_codes import encode_keys, is_exact
+from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.types.cast import try_cast
 
@@ -40,12 +40,34 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
     arrays = key_arrays(state, keys)
     if not len(arrays[0]):
         return projection.arrow.empty_table()
-    probe_keys, matches = find(state, arrays)
+    if not state.schema.has_exact_key:
+        return _lookup_hashed(state, arrays, projection, deleted=deleted)
+    probe_keys, matches = _candidates(state, arrays)
     slots = set(matches.slots.tolist())
     if not deleted and any(state.segments[slot].segment.meta.tombstones for slot in slots):
         alive = state.take(matches, [DELETE_SIGN]).column(0).to_numpy() == 0
         probe_keys, matches = probe_keys[alive], matches.take(alive)
     return state.rows(matches, projection, probe_keys)
+
+
+def _lookup_hashed(
+    state: TableState, arrays: list[pa.Array], projection: Projection, *, deleted: bool
+) -> pa.Table:
+    """Runs steps 2 and 3 for hashed keys: reads the rows with their keys at once, and compares these then."""
+    probe_keys, matches = _candidates(state, arrays)
+    if len(probe_keys) > 1:
+        order = np.argsort(probe_keys, kind="stable")
+        probe_keys, matches = probe_keys[order], matches.take(order)
+    names = dict.fromkeys([*projection.names, *state.schema.key])
+    if not deleted and any(live.segment.meta.tombstones for live in state.segments.values()):
+        names[DELETE_SIGN] = None
+    rows = state.take(matches, list(names))
+    same = equal_keys(arrays, probe_keys, [rows.column(name) for name in state.schema.key], None)
+    if DELETE_SIGN in names and not deleted:
+        same &= rows.column(DELETE_SIGN).to_numpy() == 0
+    if not same.all():
+        rows = rows.filter(pa.array(same))
+    return rows if rows.schema.equals(projection.arrow) else rows.select(list(projection.names))
 
 
 def key_arrays(state: TableState, keys: pa.Table) -> list[pa.Array]:
@@ -93,14 +115,23 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
 
     Matches have no sequences.
     """
-    key_columns = state.schema.key_columns
-    codes = encode_keys(arrays, key_columns)
-    exact = is_exact(key_columns)
-    order = argsort_codes(codes)
-    matches = state.probe(codes[order], with_sequence=False)
-    probe_keys = order[matches.probe_keys]
-    if not exact and len(matches):
-        stored = state.take(matches, [column.name for column in key_columns])
+    probe_keys, matches = _candidates(state, arrays)
+    if not state.schema.has_exact_key and len(matches):
+        stored = state.take(matches, state.schema.key)
         same = equal_keys(arrays, probe_keys, stored.columns, None)
         probe_keys, matches = probe_keys[same], matches.take(same)
     return probe_keys, matches
+
+
+def _candidates(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
+    """Returns the live rows whose code is that of some keys: the row number of each one's key, and the match.
+
+    Matches have no sequences. Rows of hashed keys may have another key.
+    """
+    codes = encode_keys(arrays, exact=state.schema.has_exact_key)
+    if len(codes) == 1:
+        matches = state.probe(codes, with_sequence=False)
+        return matches.probe_keys, matches
+    order = argsort_codes(codes)
+    matches = state.probe(codes[order], with_sequence=False)
+    return order[matches.probe_keys], matches

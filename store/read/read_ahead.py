@@ -43,8 +43,8 @@ def _read_ahead(
     futures: deque[Future[pa.RecordBatch]] = deque(maxlen=_AHEAD)
     try:
         for number, task in enumerate(tasks):
-            if statement is not None:
-                statement.check()
+            if statement is not None and statement.error is not None:
+                raise statement.error
             if number and takes_work(task):
                 futures.append(pool().submit(read, task))
                 pending.append(futures[-1].result)

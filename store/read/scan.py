@@ -25,11 +25,17 @@ import pyarrow.dataset as ds
 
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.expressions.predicate import check_predicate, columns_of, does_not_fit, filtered
-from seqstore.store.read.live_segment import LiveSegment, Projection, no_columns, project
+from seqstore.store.read.live_segment import (
+    LiveSegment,
+    Projection,
+    chosen_rows,
+    no_columns,
+    project,
+    tested_columns,
+)
 from seqstore.store.read.read_ahead import read_ahead
 from seqstore.store.read.row_filter import rows_where
 from seqstore.store.read.table_state import TableState
-from seqstore.store.schema.table_schema import TableSchema
 
 FEW_ROWS: Final = 4096  # up to so many rows, another thread costs more than it saves
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
@@ -42,7 +48,7 @@ def unpruned(state: TableState, predicate: pc.Expression | None) -> list[LiveBat
         InvalidInputError: the predicate does not fit the table.
     """
     if predicate is not None:
-        check_predicate(predicate, pa.schema([*state.schema.arrow, *state.schema.hidden_fields()]))
+        check_predicate(predicate, pa.schema(list(state.schema.fields.values())))
     return [
         (live, number)
         for live in state.segments.values()
@@ -119,9 +125,10 @@ def _read_all(
     deleted: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows of batches that count and satisfy all conditions, with the projection's columns."""
+    tested = tested_columns(projection.schema, conditions)
 
     def read(asked: LiveBatch) -> pa.RecordBatch:
-        mask = chosen_rows(*asked, projection.schema, conditions, deleted=deleted)
+        mask = chosen_rows(*asked, tested, conditions, deleted=deleted)
         batch = project(*asked, projection)
         return batch if mask is None else rows_where(batch, mask)
 
@@ -136,22 +143,6 @@ def _read_all(
         return live.live_rows(number, deleted=True) is not None
 
     return read_ahead(batches, read, takes_work)
-
-
-def chosen_rows(
-    live: LiveSegment, number: int, schema: TableSchema, conditions: Sequence[Condition], *, deleted: bool
-) -> pa.BooleanArray | None:
-    """Returns which rows of a batch count and satisfy all conditions, None when all do; never NULL."""
-    mask = live.live_rows(number, deleted=deleted)
-    if not conditions or (mask is not None and not mask.true_count):
-        return mask
-    names = tuple(dict.fromkeys(condition.column for condition in conditions))
-    rows = project(live, number, Projection(schema, names))
-    for condition in conditions:
-        holds = condition.holds(rows.column(condition.column))
-        mask = holds if mask is None else pc.and_(mask, holds)
-    assert mask is not None
-    return mask.fill_null(False) if mask.null_count else mask
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,10 @@ from seqstore.store.catalog.leases import Lease
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.aggregate import count_rows, extreme, has_bounds
+from seqstore.store.read.first_rows import KeyOrder, first_rows
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import lookup
-from seqstore.store.read.marked_scan import MarkedScan, is_worth_encoding
+from seqstore.store.read.marked_scan import MarkedScan, is_in_place
 from seqstore.store.read.scan import ScanMetrics, scan_batches, scan_metrics, unpruned
 from seqstore.store.read.table_state import TableState
 from seqstore.store.read.tablets import Tablets, of_tablets, tablet_ids
@@ -26,22 +27,22 @@ _LARGEINT_DIGITS: Final = 39
 
 
 class Snapshot:
-    """Reads one version; made by `Table.snapshot`."""
+    """Reads one version; made by `Table.snapshot`.
+
+    Attributes:
+        schema: the schema of that version.
+    """
 
     @internal
     def __init__(self, state: TableState, lease: Lease | None = None) -> None:
         self._state = state
+        self.schema: TableSchema = state.schema
         self._lease = lease  # readers of rows hold it too: the version stays until the last of them ends
 
     @property
     def version(self) -> int:
         """Its table version."""
         return self._state.version
-
-    @property
-    def schema(self) -> TableSchema:
-        """The schema of that version."""
-        return self._state.schema
 
     def scan(
         self,
@@ -93,10 +94,28 @@ class Snapshot:
         )
 
     @internal
-    def is_worth_encoding(self, column: str) -> bool:
-        """Returns whether `marked` delivers texts of a grouped column as codes."""
-        batches = ((live, 0) for live in self._state.segments.values() if live.deletes.live_count)
-        return is_worth_encoding(batches, self.schema, column)
+    def first(
+        self,
+        columns: Sequence[str],
+        order: KeyOrder,
+        conditions: Sequence[Condition],
+        rows: range,
+        *,
+        deleted: bool = False,
+    ) -> pa.Table:
+        """Returns rows of an order, those with the numbers in `rows`, among rows that satisfy all conditions.
+
+        Raises:
+            InvalidInputError: unknown column.
+        """
+        projection = Projection.of(self.schema, columns, hidden=False)
+        return first_rows(self._state, projection, order, conditions, rows, deleted=deleted)
+
+    @internal
+    def is_in_place(self, columns: Sequence[str], grouped: Collection[str]) -> bool:
+        """Returns whether `marked` delivers no texts, other than as codes; `grouped` is in lower case."""
+        batches = [(live, 0) for live in self._state.segments.values() if live.deletes.live_count]
+        return is_in_place(batches, self.schema, columns, grouped)
 
     def metrics(self, filter: pc.Expression | None = None) -> ScanMetrics:
         """Predicts the amount of data that a scan with a filter will read."""
@@ -117,8 +136,8 @@ class Snapshot:
         Raises:
             InvalidInputError: a key column is missing or cannot be cast.
         """
-        projection = Projection.of(self.schema, columns, hidden=hidden)
-        return lookup(self._state, as_table(keys), projection, deleted=deleted)
+        rows = as_table(keys)
+        return lookup(self._state, rows, Projection.of(self.schema, columns, hidden=hidden), deleted=deleted)
 
     def count(self, conditions: Sequence[Condition] = (), *, deleted: bool = False) -> int:
         """Counts the rows of a scan, or those of them that satisfy all of some conditions."""

@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
+from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.leases import Lease, leases_of
 from seqstore.store.errors import NotFoundError
@@ -35,8 +36,7 @@ class StoreSnapshot:
         self._find_table = find_table
         self._lease: Lease | None = leases_of(catalog.data_dir).acquire_moment()
         self._opened: dict[int, Snapshot] = {}
-        with catalog.read() as tx:
-            self._versions = {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}
+        self._versions = catalog.recall(StoreSnapshot, _newest_versions)
 
     def table(self, name: str) -> Snapshot:
         """Returns a table as of the moment; the same snapshot every time.
@@ -74,10 +74,7 @@ class StoreSnapshot:
     @internal
     def hold(self, table: VersionedTable) -> tuple[TableState, Lease]:
         """Returns the state of a table, and the lease that keeps vacuum away from it."""
-        version = self.version(table)
-        lease = table.lease(version)  # the version may be closed to all but its holders
-        state, _ = table.hold(version)
-        return state, lease
+        return table.hold_of_moment(self.version(table))
 
     def close(self) -> None:
         """Releases the moment; open readers of rows keep the versions that they read."""
@@ -92,3 +89,8 @@ class StoreSnapshot:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _newest_versions(tx: CatalogTransaction) -> Mapping[int, int]:
+    """Returns the newest version of every table, by its id."""
+    return {int.from_bytes(key): int(record[0]) for key, record in tx.records("heads")}

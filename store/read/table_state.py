@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
@@ -27,8 +28,13 @@ import pyarrow as pa
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import lost_record
 from seqstore.store.catalog.horizon import read_watermark
-from seqstore.store.catalog.version_chain import require_newest, require_segments
-from seqstore.store.catalog.version_record import VersionRecord, read_hidden, read_version_record
+from seqstore.store.catalog.version_chain import require_newest
+from seqstore.store.catalog.version_record import (
+    VersionRecord,
+    read_hidden,
+    read_version_record,
+    require_segments,
+)
 from seqstore.store.errors import CorruptionError, VersionExpiredError
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.runtime.lazy import cached_property
@@ -172,13 +178,14 @@ class TableState:
             taken, order = self.segments[groups[0][0]].take(matches.positions, projection), groups[0][1]
         else:  # ascending positions are read batch by batch; the order is restored once, at the end
             groups = [(slot, rows[np.argsort(matches.positions[rows])]) for slot, rows in groups]
-
-            def take_slot(group: tuple[int, Rows]) -> pa.Table:
-                return self.segments[group[0]].take(matches.positions[group[1]], projection)
-
-            large = len(matches.slots) >= max(_PARALLEL_ROWS, _TASK_ROWS * len(groups))
-            parts = list(pool().map(take_slot, groups) if large else map(take_slot, groups))
-            taken, order = pa.concat_tables(parts).combine_chunks(), np.concatenate([r for _, r in groups])
+            order = np.concatenate([rows for _, rows in groups])
+            segments = [self.segments[slot] for slot, _ in groups]
+            positions = [matches.positions[rows] for _, rows in groups]
+            shared = len(order) - max(map(len, positions))  # beside the largest group
+            is_large = shared >= max(_PARALLEL_ROWS // 2, _TASK_ROWS * (len(groups) - 1))
+            in_turn = pool().map if is_large else map
+            parts = in_turn(LiveSegment.take, segments, positions, repeat(projection))
+            taken = pa.concat_tables(list(parts)).combine_chunks()
         wanted = order if order_by is None else order_by[order]
         if (wanted[1:] >= wanted[:-1]).all():
             return taken
@@ -296,13 +303,13 @@ class StateLoader:
         hidden: list[HiddenRows] = []
         dropped = False
         rows_gone = state.replaced
-        revision = state.schema.revision
+        revision, stated = state.schema.revision, None
         for number in range(state.version + 1, version + 1):
             record = known if known and number == version else self._version_record(tx, number)
             if record.is_restore:
                 return self.load(tx, version)
             hidden.append(read_hidden(tx, self.table_id, number))
-            revision = record.revision
+            revision, stated = record.revision, record.state
             rows_gone = number if record.removes_rows else rows_gone
             for segment_id in record.dropped:
                 dropped = True
@@ -316,9 +323,8 @@ class StateLoader:
                 segments[next_slot] = LiveSegment(next_slot, segment, number, DeleteVector(segment.rows))
                 slot_of[segment_id] = next_slot
                 next_slot += 1
-            if number == version:
-                require_segments(record.state, slot_of, self.table_id, number)
         _hide(segments, slot_of, unite(hidden))  # once a segment, however many versions
+        require_segments(stated, slot_of, self.table_id, version)
         schema = self.schema(tx, revision)
         grown = _grown(state, version, schema, segments, slot_of, next_slot, rows_gone)
         if not dropped and schema.has_sequence == state.schema.has_sequence:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,6 +61,14 @@ class VersionInfo:
     revision: int = 1
 
 
+class _Limits(NamedTuple):
+    """The newest version of a table with its schema revision, and the first version that can be opened."""
+
+    newest: int
+    revision: int
+    oldest: int
+
+
 class VersionedTable:
     """The part of `store.table.Table` that manages versions; `name` is `database.table`."""
 
@@ -94,6 +102,9 @@ class VersionedTable:
     @property
     def schema(self) -> TableSchema:
         """The newest schema revision."""
+        newest = self._newest
+        if newest is not None and newest.schema.revision == self._limits().revision:
+            return newest.schema
         with self.catalog.read() as tx:
             _, revision = records.head(tx, self.id, self.name)
             return self.loader.schema(tx, revision)
@@ -101,12 +112,20 @@ class VersionedTable:
     @property
     def version(self) -> int:
         """The newest version; 1 is the empty table."""
-        with self.catalog.read() as tx:
-            return records.head(tx, self.id, self.name)[0]
+        return self._limits().newest
+
+    def _limits(self) -> _Limits:
+        return self.catalog.recall((_Limits, self.id), self._read_limits)
+
+    def _read_limits(self, tx: CatalogTransaction) -> _Limits:
+        return _Limits(*records.head(tx, self.id, self.name), records.oldest_open(tx, self.id))
 
     @internal
     def state(self, version: int | None = None) -> TableState:
         """Returns the table at a version, the newest when None."""
+        known = self._newest
+        if version is None and known is not None and self._limits().newest == known.version:
+            return known
         # The same order everywhere: a holder of the lock never waits for a transaction.
         with self.catalog.read() as tx, self._lock:
             if version is None:
@@ -150,6 +169,13 @@ class VersionedTable:
             if self._newest is None or self._newest.version < state.version:
                 self._newest = state
 
+    @internal
+    def made(self, tx: CatalogTransaction, state: TableState) -> None:
+        """Takes the state that a transaction makes, the newest once the transaction is committed."""
+        tx.made[self.id] = state
+        oldest = records.oldest_open(tx, self.id)
+        tx.answers[_Limits, self.id] = _Limits(state.version, state.schema.revision, oldest)
+
     def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
         oldest = records.oldest_open(tx, self.id)
         is_held = records.oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
@@ -173,12 +199,11 @@ class VersionedTable:
         """
         newest = self._newest
         if newest is not None and version in (None, newest.version):  # the usual case reads the catalog once
-            lease = self.lease(newest.version)
-            with self.catalog.read() as tx:
-                head, _ = records.head(tx, self.id, self.name)
-                is_wanted = version is not None or head == newest.version
-                if is_wanted and records.oldest_open(tx, self.id) <= newest.version:
-                    return newest, lease
+            lease = self._leases.acquire(self.id, newest.version)
+            limits = self.catalog.recall((_Limits, self.id), self._read_limits)
+            is_wanted = version is not None or limits.newest == newest.version
+            if is_wanted and limits.oldest <= newest.version:
+                return newest, lease
             lease.release()
         while True:
             state = self.state(version)
@@ -187,6 +212,20 @@ class VersionedTable:
                 if records.oldest_readable(tx, self.id) <= state.version:
                     return state, lease
             lease.release()  # a vacuum ran in between: the newest version is a later one now
+
+    @internal
+    def hold_of_moment(self, version: int) -> tuple[TableState, Lease]:
+        """Returns the table at a version of a moment that is held (catalog.leases), and the version's lease.
+
+        Raises:
+            NotFoundError: the table was dropped since.
+        """
+        lease = self._leases.acquire(self.id, version)  # the version may be closed to all but its holders
+        newest = self._newest
+        if newest is None or newest.version != version:
+            return self.state(version), lease
+        self.catalog.recall((_Limits, self.id), self._read_limits)
+        return newest, lease
 
     @internal
     def lease(self, version: int) -> Lease:
@@ -310,6 +349,16 @@ class VersionedTable:
         return self.snapshot(version).count()
 
     @internal
-    def loaded(self, state: TableState) -> None:
-        """Keeps the state that a load of this process made."""
-        self.remember(state)
+    def published(self, schema: TableSchema, state: TableState | None = None) -> None:
+        """Follows each version that this process publishes, before the publisher goes on.
+
+        Args:
+            state: that a load made, which is kept.
+        """
+        if state is not None:
+            self.remember(state)
+
+    @internal
+    def needed_versions(self, retention_seconds: float) -> set[int]:
+        """Returns the versions that others need beside readers of this store: the oldest one, or none."""
+        return set()

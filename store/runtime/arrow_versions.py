@@ -24,6 +24,15 @@ def sorted_nulls_first(table: pa.Table, names: Sequence[str]) -> pa.UInt64Array:
     )
 
 
+def sort_order(table: pa.Table, names: Sequence[str], *, is_descending: bool = False) -> pa.UInt64Array:
+    """Returns the order of the rows by these columns: ascending with NULL first, or the reverse."""
+    if not is_descending:
+        return sorted_nulls_first(table, names)
+    if _KEYS_PLACE_NULLS:
+        return pc.sort_indices(table, sort_keys=[(name, "descending", "at_end") for name in names])
+    return pc.sort_indices(table, sort_keys=[(name, "descending") for name in names])
+
+
 def dense_ranks_nulls_first(column: pa.Array) -> pa.UInt64Array:
     """Ranks the values from 1, equal ones alike and without gaps."""
     if _KEYS_PLACE_NULLS:

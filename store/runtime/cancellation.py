@@ -12,17 +12,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 from seqstore.store.errors import StoreError, UnavailableError
-from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.forks import new_lock, new_rlock
 
 _LOOK_SECONDS: Final = 0.1
+_RUSAGE_THREAD: Final = getattr(resource, "RUSAGE_THREAD", None)
+_MINOR_FAULTS: Final = 7  # of the fields behind the name in /proc/self/task/*/stat
 _numbers: Final = itertools.count(1)
+# Guards the interrupts of all statements; each takes a moment. A finalizer may need it again in its thread.
+_interrupting: Final = new_rlock()
 
 
 class Cancellation:
@@ -34,50 +40,70 @@ class Cancellation:
 
     Attributes:
         number: grows from statement to statement.
+        error: the reason of the cancellation, None while the statement may continue.
+        since: `time.monotonic()` when the statement began.
+        is_waiting: the statement waits for memory, and holds little.
+        touched_before: the sum of `touched_bytes` so far.
     """
 
     def __init__(self, look: Callable[[Cancellation], None] | None = None, owner: str = "") -> None:
         self._look = look
         self.owner = owner
         self.number = next(_numbers)
-        self._error: StoreError | None = None
+        self.error: StoreError | None = None
+        self.since = time.monotonic()
+        self.is_waiting = False
+        self._thread = 0
+        self._faults = 0
+        self.touched_before = 0
         self._interrupts: list[Callable[[], object]] = []
-        self._lock = new_lock()
-
-    @property
-    def error(self) -> StoreError | None:
-        """The reason of the cancellation, None while the statement may continue."""
-        return self._error
 
     def cancel(self, error: StoreError) -> None:
         """Ends the statement with an error; the first reason counts."""
-        self._error = self._error or error
+        self.error = self.error or error
         self._interrupt()
 
     def check(self) -> None:
         """Raises the reason if the statement was cancelled."""
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
+
+    def begin(self) -> None:
+        """Notes the thread that runs the statement."""
+        self._thread = threading.get_native_id()
+        if _RUSAGE_THREAD is not None:
+            self._faults = resource.getrusage(_RUSAGE_THREAD).ru_minflt
+
+    def touched_bytes(self) -> int:
+        """Returns how much new memory the thread of the statement touched since the last call (Linux)."""
+        try:
+            stat = Path(f"/proc/self/task/{self._thread}/stat").read_bytes()
+        except OSError:  # the thread has ended
+            return 0
+        before, self._faults = self._faults, int(stat.rpartition(b")")[2].split()[_MINOR_FAULTS])
+        touched = max(self._faults - before, 0) * resource.getpagesize()
+        self.touched_before += touched
+        return touched
 
     def add(self, interrupt: Callable[[], object]) -> None:
         """Registers a call that ends a part of the statement; it may be called several times."""
-        with self._lock:
+        with _interrupting:
             self._interrupts.append(interrupt)
 
     def remove(self, interrupt: Callable[[], object]) -> None:
         """Forgets a call; after the return no thread runs it."""
-        with self._lock, suppress(ValueError):
+        with _interrupting, suppress(ValueError):
             self._interrupts.remove(interrupt)
 
     def look(self) -> None:
         """Calls `look` of the statement, and repeats the interrupts if it was cancelled."""
         if self._look is not None:
             self._look(self)
-        if self._error is not None:
+        if self.error is not None:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        with self._lock:
+        with _interrupting:
             for interrupt in self._interrupts:
                 interrupt()
 
@@ -113,8 +139,23 @@ def within(cancellation: Cancellation | None) -> Iterator[None]:
 
 
 @contextmanager
+def waiting() -> Iterator[None]:
+    """Marks the statement of this thread as waiting for memory."""
+    found = current()
+    if found is None:
+        yield
+        return
+    found.is_waiting = True
+    try:
+        yield
+    finally:
+        found.is_waiting = False
+
+
+@contextmanager
 def watched(cancellation: Cancellation) -> Iterator[Cancellation]:
     """Runs a statement that may be cancelled."""
+    cancellation.begin()
     _watcher.add(cancellation)
     try:
         with within(cancellation):

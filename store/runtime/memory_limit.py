@@ -1,43 +1,60 @@
 """The memory limit of a server process: work that does not fit fails, the process stays.
 
 DuckDB counts the memory of sorts, joins and aggregates, and writes it to disk beyond its limit. It does not
-count the values that functions build, and neither do Python and Arrow count theirs. So one thread looks at
-the anonymous memory of the process twenty times a second:
+count the values that functions build, and neither do Python and Arrow count theirs. So the system bounds the
+private writable mappings of the process (RLIMIT_DATA), and anonymous memory is never more than these:
 
-1. It sets the soft limit RLIMIT_DATA to the present size plus the room that is left. A larger allocation
-   fails where it is requested, as an error of its statement.
-2. Memory that was requested in the last half minute counts as used, also if it was not touched yet.
-3. Beyond `_CANCEL_SHARE` of the limit it cancels statements, one at a time: the youngest of the user with
-   the most of them. New queries wait for room (`wait_for_room`).
+1. The bound is never above `_HARD_SHARE` of the limit, and the rest of the limit is for mapped files.
+   An allocation beyond the bound fails where it is requested, as an error of its statement.
+2. The bound is lower as a rule, `_SOFT_SHARE`. One thread looks twenty times a second: while nearly all
+   is used, it adds `_STEP_BYTES`. Small allocations of other statements succeed then, and large ones fail.
+3. Meanwhile it cancels statements, one at a time: the one whose thread touched the most new memory since the
+   last look. If none did, one that touched much before, or runs for long, the youngest of the user with the
+   most of them. New queries wait for room (`wait_for_room`).
+4. Threads use little of their stacks. The rest of a stack is added to the bound while its thread runs
+   (`start_thread`).
+5. Freed memory must leave the mappings, or it would count for ever: `cli.server.memory` sets the allocators.
 
 The limit works on Linux; other systems have only that of DuckDB.
 """
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import logging
+import math
 import os
 import resource
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.freed_memory import release_freed_memory
+
+_T = TypeVar("_T")
+_log: Final = logging.getLogger("seqstore.memory")
 
 _LOOK_SECONDS: Final = 0.05
-_HARD_SHARE: Final = 0.9  # of the limit: what is allocated between two looks has the rest
-_CANCEL_SHARE: Final = 0.8  # of that
-_WAIT_SHARE: Final = 0.6
-_RESERVE_SHARE: Final = 0.03  # small allocations succeed, whatever is used
-_UNTOUCHED_SECONDS: Final = 30.0
-_ROOM_SECONDS_MAX: Final = 10.0
-_CANCEL_SECONDS: Final = 0.5  # for a cancelled statement to free its memory
+_HARD_SHARE: Final = 0.85  # of the limit
+_SOFT_SHARE: Final = 0.7
+_WAIT_SHARE: Final = 0.5
+_STEP_BYTES: Final = 16 << 20
+_ROOM_SECONDS_MAX: Final = 5.0
+_CANCEL_SECONDS: Final = 0.1  # for a cancelled statement to free its memory
+_COLLECT_SECONDS: Final = 1.0
+_SHORT_SECONDS: Final = 10.0
+_SMALL_SECONDS: Final = 2.0
+_STACK_BYTES: Final = 4 << 20  # 1,000 nested expressions, the most that DuckDB computes, need 1 to 2 MiB
+_STACK_USED_BYTES: Final = 256 << 10
 _PAGE: Final = resource.getpagesize()
 _CGROUP_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _SHARE_OF_MACHINE: Final = 0.8
@@ -67,19 +84,31 @@ class MemoryLimit:
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._hard = int(limit_bytes * _HARD_SHARE)
-        self._untouched: deque[tuple[float, int]] = deque()
+        self._soft = int(limit_bytes * _SOFT_SHARE)
+        self._bound = self._soft  # without stacks
+        self._stacks = 0
         self._before = resource.getrlimit(resource.RLIMIT_DATA)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
-        self._has_room = threading.Condition(new_lock())
+        self._lock = new_lock()
+        self._waiting: deque[threading.Event] = deque()  # queries that wait for room, the first one first
         self._used = 0
         self._suspended = 0
         self._cancelled_at = 0.0
+        self._collect_at = math.inf
 
     def start(self) -> None:
         global _limit
         if sys.platform == "linux":
             _limit = self
+            self.add_stacks(len(os.listdir("/proc/self/task")) - 1)  # that of the first counts apart
+            self.look()
+            if self._used > self._soft / 2:
+                _log.warning(
+                    "memory_bytes_max is %d MiB, and the server takes %d MiB without a statement: raise it",
+                    self.limit_bytes >> 20,
+                    self._used >> 20,
+                )
             self._thread.start()
 
     def stop(self) -> None:
@@ -91,64 +120,92 @@ class MemoryLimit:
             resource.setrlimit(resource.RLIMIT_DATA, self._before)
 
     def look(self) -> None:
-        """Sets the room of the process, and cancels statements that take too much of it."""
-        anonymous, data = _sizes()
+        """Sets the bound, and cancels a statement when nearly all of it is used."""
+        with self._lock:
+            used = self._used = _data_bytes() - self._stacks
+            is_short = used + _STEP_BYTES > self._soft
+            self._bound = min(used + _STEP_BYTES, self._hard) if is_short else self._soft
+            self._set()
+            if not is_short:
+                self._admit(len(self._waiting) if used < self.limit_bytes * _WAIT_SHARE else 1)
         now = time.monotonic()
-        self._untouched.append((now, data - anonymous))
-        while self._untouched[0][0] < now - _UNTOUCHED_SECONDS:
-            self._untouched.popleft()
-        requested = data - anonymous - min(size for _, size in self._untouched)
-        room = max(self._hard - anonymous - requested, int(self.limit_bytes * _RESERVE_SHARE))
-        with self._has_room:
-            self._used = anonymous
-            if not self._suspended:
-                self._set(data + room)
-            if anonymous < self._hard * _WAIT_SHARE:
-                self._has_room.notify_all()
-        if anonymous > self._hard * _CANCEL_SHARE and now > self._cancelled_at + _CANCEL_SECONDS:
+        if is_short:
+            self._collect_at = now + _COLLECT_SECONDS
+        elif now > self._collect_at:  # errors and the frames of their statements form cycles
+            self._collect_at = math.inf
+            gc.collect()
+            release_freed_memory()
+        if is_short and now > self._cancelled_at + _CANCEL_SECONDS:
             self._cancelled_at = now
-            self._cancel_one()
+            self._cancel_one(now)
 
     def wait_for_room(self) -> None:
-        """Waits until much of the memory is free, for ten seconds at the most."""
+        """Waits until much of the memory is free, for some seconds at the most.
+
+        While less is free, waiting queries begin one by one.
+        """
+        if self._used < self.limit_bytes * _WAIT_SHARE:
+            return
+        mine = threading.Event()
         end = time.monotonic() + _ROOM_SECONDS_MAX
-        with self._has_room:
-            while self._used >= self._hard * _WAIT_SHARE and time.monotonic() < end:
-                self._has_room.wait(_LOOK_SECONDS)
-                cancellation.check()
+        with self._lock:
+            self._waiting.append(mine)
+        try:
+            with cancellation.waiting():
+                while time.monotonic() < end and not mine.wait(_LOOK_SECONDS):
+                    cancellation.check()
+        finally:
+            with self._lock, suppress(ValueError):
+                self._waiting.remove(mine)
+
+    def _admit(self, count: int) -> None:
+        for _ in range(min(count, len(self._waiting))):
+            self._waiting.popleft().set()
+
+    def add_stacks(self, count: int) -> None:
+        """Adds the unused part of stacks to the bound; a negative count subtracts it."""
+        with self._lock:
+            self._stacks += count * (_STACK_BYTES - _STACK_USED_BYTES)
+            self._set()
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
         """Removes the limit for a block that starts another program, which would inherit it."""
-        with self._has_room:
+        with self._lock:
             self._suspended += 1
-            self._set(self._before[0])
+            self._set()
         try:
             yield
         finally:
-            with self._has_room:
+            with self._lock:
                 self._suspended -= 1
+                self._set()
 
     def _run(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
             with suppress(MemoryError, OSError, ValueError):
                 self.look()
 
-    def _set(self, size: int) -> None:
+    def _set(self) -> None:
         soft, hard = self._before
-        most = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
-        size = size if size != resource.RLIM_INFINITY else max([*most, -1])
-        resource.setrlimit(resource.RLIMIT_DATA, (min([size, *most]), hard))
-
-    def _cancel_one(self) -> None:
-        running = [each for each in cancellation.running() if each.error is None]
-        if not running:
+        if self._suspended:
+            resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
             return
-        counts: dict[str, int] = {}
-        for each in running:
-            counts[each.owner] = counts.get(each.owner, 0) + 1
-        chosen = max(running, key=lambda each: (counts[each.owner], each.number))
-        chosen.cancel(out_of_memory("the statement was ended: the server is at its memory limit"))
+        most = [bound for bound in (soft, hard) if bound != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min([self._bound + self._stacks, *most]), hard))
+
+    def _cancel_one(self, now: float) -> None:
+        working = [each for each in cancellation.running() if each.error is None and not each.is_waiting]
+        counts = Counter(each.owner for each in working)
+        touched = {each: each.touched_bytes() for each in working}
+        found = (
+            [each for each in working if touched[each] > _STEP_BYTES]
+            or [each for each in working if each.touched_before > _STEP_BYTES]
+            or [each for each in working if now > each.since + _SHORT_SECONDS]
+        )
+        if found:
+            chosen = max(found, key=lambda each: (touched[each] >> 24, counts[each.owner], each.number))
+            chosen.cancel(out_of_memory("the statement was ended: the server is at its memory limit"))
 
 
 _limit: MemoryLimit | None = None
@@ -163,6 +220,64 @@ def wait_for_room() -> None:
     """Waits, in a server, until much of its memory is free."""
     if _limit is not None:
         _limit.wait_for_room()
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Starts a thread whose stack is beside the limit; `end_thread` must be the last call of the thread.
+
+    Raises:
+        RuntimeError: the system has no memory, or place, for a thread for two seconds.
+    """
+    end = time.monotonic() + _SMALL_SECONDS
+    while True:
+        count_stack()
+        try:
+            thread.start()
+        except RuntimeError:
+            end_thread()
+            if time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_SECONDS)
+        else:
+            return
+
+
+def end_thread() -> None:
+    """Subtracts the stack of a thread that is about to end."""
+    if _limit is not None:
+        _limit.add_stacks(-1)
+
+
+def count_stack() -> None:
+    """Adds the stack of this thread to the memory beside the limit, until `end_thread`."""
+    if _limit is not None:
+        _limit.add_stacks(1)
+
+
+def set_stack_size() -> None:
+    """Gives new threads, also those of libraries, stacks of the size that the limit counts."""
+    threading.stack_size(_STACK_BYTES)
+    attributes = ctypes.create_string_buffer(256)  # larger than any pthread_attr_t
+    library = ctypes.CDLL(None)
+    if library.pthread_attr_init(attributes) == 0:
+        library.pthread_attr_setstacksize(attributes, ctypes.c_size_t(_STACK_BYTES))
+        library.pthread_setattr_default_np(attributes)
+
+
+def with_memory(build: Callable[[], _T]) -> _T:
+    """Calls a function that allocates little; while it finds no memory, again for two seconds.
+
+    Raises:
+        UnavailableError: there is no memory for so long.
+    """
+    end = time.monotonic() + _SMALL_SECONDS
+    while True:
+        try:
+            return build()
+        except MemoryError as error:
+            if time.monotonic() > end:
+                raise out_of_memory("the request found no memory") from error
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextmanager
@@ -189,8 +304,6 @@ def out_of_memory(reason: str) -> UnavailableError:
     )
 
 
-def _sizes() -> tuple[int, int]:
-    """Returns the anonymous memory of the process, and the size of its private writable mappings."""
-    fields = Path("/proc/self/statm").read_bytes().split()
-    resident, shared, data = (int(fields[i]) * _PAGE for i in (1, 2, 5))
-    return resident - shared, data
+def _data_bytes() -> int:
+    """Returns the size of the private writable mappings of the process, as RLIMIT_DATA counts them."""
+    return int(Path("/proc/self/statm").read_bytes().split()[5]) * _PAGE

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from seqstore.store.errors import UnavailableError
+from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.runtime.durable_directory import sync_path
 
 KEY_FILE: Final = "secret.key"
@@ -36,23 +37,36 @@ class SecretBox:
         """Encrypts a text.
 
         Raises:
-            UnavailableError: the package `cryptography` is missing, or the key cannot be read.
+            UnavailableError: the package `cryptography` is missing, or the key cannot be read or written.
         """
         if is_sealed(text) or not text:
             return text
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = nonce + _cipher(self._key()).encrypt(nonce, text.encode(), None)
+        try:
+            key = self._key()
+            sync_path(self._key_file.parent)  # also where an earlier attempt failed to
+        except OSError as error:
+            raise disk_error(self._key_file, error) from error
+        sealed = nonce + _cipher(key).encrypt(nonce, text.encode(), None)
         return _PREFIX + base64.b64encode(sealed).decode()
 
     def opened(self, text: str) -> str:
-        """Decrypts a text of `seal`. A text of another key stays as it is, so that its job can be listed."""
+        """Decrypts a text of `seal`. A text of another key stays as it is, so that its job can be listed.
+
+        Raises:
+            UnavailableError: the package `cryptography` is missing, or the key cannot be read.
+        """
         if not is_sealed(text) or not self._key_file.exists():
             return text
         from cryptography.exceptions import InvalidTag
 
         data = base64.b64decode(text.removeprefix(_PREFIX))
         try:
-            plain: bytes = _cipher(self._key()).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)
+            key = self._key()
+        except OSError as error:
+            raise disk_error(self._key_file, error) from error
+        try:
+            plain: bytes = _cipher(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], None)
         except InvalidTag:
             return text
         return plain.decode()
@@ -81,7 +95,6 @@ class SecretBox:
                 os.link(made, self._key_file)
         finally:
             made.unlink()
-        sync_path(self._key_file.parent)
 
 
 def is_sealed(text: str) -> bool:

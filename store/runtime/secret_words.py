@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote, unquote
+
+from seqstore.store.runtime.secret_references import is_reference, read_secret
 
 MASK: Final = "******"
 _SHOWN_MAX: Final = 65_536
@@ -14,9 +17,10 @@ _SECRET: Final = re.compile(
     r"|(keystore|key|truststore)[._-]?(pem|certificates?)",
     re.IGNORECASE,
 )
-_LOGIN: Final = re.compile(r"://[^/@?]*@")
-_PARAMETER: Final = re.compile(r"[?&]([\w.-]+)=")
-_PARAMETER_VALUE: Final = re.compile(r"([?&])([\w.-]+)=[^&]*")
+# The secrets of a URI: user and password before its host, and parameters.
+_LOGIN: Final = re.compile(r"(?P<before>://)(?P<value>[^/@?]*)(?P<after>@)")
+_PARAMETER: Final = re.compile(r"(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&]*)(?P<after>)")
+_LOGIN_PARTS: Final = ("access key", "secret key")
 _QUOTED: Final = re.compile(r"[\"']([^\"']+)[\"']")
 _VALUE_LENGTH_MIN: Final = 4
 _LITERAL: Final = r"""(?:'(?:[^'\\]++|\\.|'')*+'?|"(?:[^"\\]++|\\.|"")*+"?)"""
@@ -35,20 +39,83 @@ def is_secret(name: str) -> bool:
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns properties as they may be shown."""
-    return {name: MASK if is_secret(name) else value for name, value in properties.items()}
+    return {
+        name: MASK if is_secret(name) and not is_reference(value) else value
+        for name, value in properties.items()
+    }
+
+
+def resolved(properties: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
+    """Returns properties with the secrets that their references name.
+
+    Raises:
+        StoreError: as `read_secret`.
+    """
+    references = {
+        name: value for name, value in properties.items() if is_secret(name) and is_reference(value)
+    }
+    return {**properties, **{name: read_secret(name, value, allowed) for name, value in references.items()}}
+
+
+def references_in(properties: Mapping[str, str]) -> dict[str, str]:
+    """Returns the references of secrets in properties and in URIs among them, by the name of the property."""
+    found = {}
+    for name, value in properties.items():
+        if is_secret(name) and is_reference(value):
+            found[name] = value
+        found |= {f"{name} ({part})": text for part, text in uri_references(value).items()}
+    return found
 
 
 def has_login(uri: str) -> bool:
-    """Returns whether a URI holds a key: a user and password, or a secret parameter."""
-    return _LOGIN.search(uri) is not None or any(is_secret(name) for name in _PARAMETER.findall(uri))
+    """Returns whether a URI holds a key: a user and password, or a secret parameter, that is no reference."""
+    return any(not is_reference(unquote(part)) for _, part in _uri_secrets(uri))
 
 
 def masked_uri(uri: str) -> str:
     """Returns a URI as it may be shown, with stars for its keys."""
-    if "://" not in uri:
+    if "://" not in uri or not has_login(uri):
         return uri
-    plain = _LOGIN.sub(f"://{MASK}@", uri, count=1)
-    return _PARAMETER_VALUE.sub(lambda m: f"{m[1]}{m[2]}={MASK}" if is_secret(m[2]) else m[0], plain)
+    plain = _LOGIN.sub(rf"\g<before>{MASK}@", uri, count=1)
+    return _PARAMETER.sub(lambda m: f"{m['before']}{MASK}" if is_secret(m["name"]) else m[0], plain)
+
+
+def uri_references(uri: str) -> dict[str, str]:
+    """Returns the references of secrets in a URI, by the part that they stand for."""
+    texts = {part: unquote(text) for part, text in _uri_secrets(uri)}
+    return {part: text for part, text in texts.items() if is_reference(text)}
+
+
+def resolved_uri(uri: str, allowed: Sequence[str]) -> str:
+    """Returns a URI with the secrets that its references name.
+
+    Raises:
+        StoreError: as `read_secret`.
+    """
+
+    def secret(owner: str, text: str) -> str:
+        plain = unquote(text)
+        return quote(read_secret(owner, plain, allowed), safe="") if is_reference(plain) else text
+
+    def login(found: re.Match[str]) -> str:
+        parts = found["value"].split(":", 1)
+        return ":".join(secret(name, part) for name, part in zip(_LOGIN_PARTS, parts, strict=False)).join(
+            (found["before"], found["after"])
+        )
+
+    def parameter(found: re.Match[str]) -> str:
+        name, text = found["name"], found["value"]
+        return f"{found['before']}{secret(name, text) if is_secret(name) else text}"
+
+    return _PARAMETER.sub(parameter, _LOGIN.sub(login, uri, count=1))
+
+
+def _uri_secrets(uri: str) -> list[tuple[str, str]]:
+    """Returns the secrets of a URI as they are written, with the names of their parts."""
+    login = _LOGIN.search(uri)
+    parts = login["value"].split(":", 1) if login is not None else []
+    named = list(zip(_LOGIN_PARTS, parts, strict=False))
+    return named + [(m["name"], m["value"]) for m in _PARAMETER.finditer(uri) if is_secret(m["name"])]
 
 
 def changed_secrets(record: Any, change: Callable[[str], str], name: str = "") -> Any:
@@ -60,17 +127,21 @@ def changed_secrets(record: Any, change: Callable[[str], str], name: str = "") -
         return {key: changed_secrets(value, change, str(key)) for key, value in record.items()}
     if isinstance(record, (list, tuple)):
         return [changed_secrets(value, change, name) for value in record]
-    if isinstance(record, str) and (is_secret(name) or has_login(record) or record.startswith("sealed:")):
-        return change(record)
-    return record
+    if not isinstance(record, str):
+        return record
+    is_plain = is_secret(name) and not is_reference(record)
+    return change(record) if is_plain or has_login(record) or record.startswith("sealed:") else record
 
 
 def without_values(text: str, properties: Mapping[str, str]) -> str:
     """Returns a message without the values of secret properties, which other programs repeat in theirs."""
-    for name, value in properties.items():
-        if len(value) >= _VALUE_LENGTH_MIN and is_secret(name):
+    secrets = {
+        name: value for name, value in properties.items() if is_secret(name) and not is_reference(value)
+    }
+    for value in secrets.values():
+        if len(value) >= _VALUE_LENGTH_MIN:
             text = text.replace(value, MASK)
-        for quoted in _QUOTED.findall(value) if is_secret(name) else ():
+        for quoted in _QUOTED.findall(value):
             text = text.replace(quoted, MASK) if len(quoted) >= _VALUE_LENGTH_MIN else text
     return text
 

@@ -28,15 +28,6 @@ from seqstore.store.schema.column import Column
 
 Codes: TypeAlias = npt.NDArray[np.uint64]
 
-_EXACT_BYTES: Final = {
-    "BOOLEAN": 1,
-    "TINYINT": 1,
-    "SMALLINT": 2,
-    "INT": 4,
-    "DATE": 4,
-    "BIGINT": 8,
-    "DATETIME": 8,
-}
 # NULL of an exact key. Types narrower than 8 bytes never reach it and DATETIME ends at the year 9999.
 _NULL_VALUE: Final = np.int64(-(2**63))
 _NULL_HASH: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -47,16 +38,8 @@ _SHIFT: Final = np.uint64(33)
 _FOLD_SHIFT: Final = np.uint64(29)
 # Longer strings are hashed one at a time: a vectorised step per 8 bytes does not pay for a few rows.
 _VECTOR_BYTES: Final = 128
-
-
-def is_exact(key_columns: Sequence[Column]) -> bool:
-    """Returns whether equal codes prove equal keys (step 1)."""
-    if len(key_columns) != 1:
-        return False
-    column = key_columns[0]
-    width = _EXACT_BYTES.get(column.type.name)
-    # A nullable BIGINT has 2**64 values and NULL, one too many for 64 bits.
-    return width is not None and not (column.nullable and column.type.name == "BIGINT")
+_FEW_STRINGS: Final = 4
+_64_BITS: Final = 2**64 - 1
 
 
 def have_same_codes(before: Sequence[Column], after: Sequence[Column]) -> bool:
@@ -72,14 +55,14 @@ def _coded_as(column: Column) -> tuple[int, str, bool]:
     return column.id, str(kind.arrow) if is_plain else str(kind), column.nullable
 
 
-def encode_keys(arrays: Sequence[pa.Array], key_columns: Sequence[Column]) -> Codes:
+def encode_keys(arrays: Sequence[pa.Array], *, exact: bool) -> Codes:
     """Returns the codes of n rows.
 
     Args:
         arrays: the key columns, n rows each, of the columns' Arrow types, without chunks.
-        key_columns: their declarations, same order.
+        exact: whether the schema has an exact key.
     """
-    if is_exact(key_columns):
+    if exact:
         return _mix(fixed_values(arrays[0]).view(np.uint64))
     folded = np.full(len(arrays[0]), len(arrays), dtype=np.uint64)
     for array in arrays:
@@ -149,6 +132,8 @@ def decimal_words(array: pa.Array) -> Codes:
 
 def _hash_strings(array: pa.Array) -> Codes:
     rows = len(array)
+    if rows <= _FEW_STRINGS:
+        return np.array([_hash_string(value) for value in array.to_pylist()], dtype=np.uint64)
     if pa.types.is_large_string(array.type):
         array = array.cast(pa.string())
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[array.offset : array.offset + rows + 1]
@@ -172,6 +157,17 @@ def _hash_strings(array: pa.Array) -> Codes:
             start = int(starts[row])
             hashed[row] ^= np.uint64(xxhash.xxh3_64_intdigest(view[start : start + int(lengths[row])]))
     return hashed
+
+
+def _hash_string(value: str | None) -> int:
+    """Returns what `_hash_strings` returns for one value; its NumPy operations take longer than this."""
+    data = (value or "").encode()
+    hashed = len(data) * int(_MIX_1) & _64_BITS
+    for at in range(0, min(len(data), _VECTOR_BYTES), 8):
+        hashed ^= int.from_bytes(data[at : at + 8], "little")
+        hashed = hashed * int(_FOLD) & _64_BITS
+        hashed ^= hashed >> int(_FOLD_SHIFT)
+    return hashed ^ xxhash.xxh3_64_intdigest(data) if len(data) > _VECTOR_BYTES else hashed
 
 
 def _fold_word(

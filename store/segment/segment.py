@@ -4,7 +4,8 @@ A segment is a sequence of record batches, `batch_rows` rows each but the last, 
 It has one of three homes:
 
 - `arrow`: `<id>.arrow`, an Arrow IPC file (buffers plain, LZ4 or zstd), mapped;
-- `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively;
+- `parquet`: `<id>.parquet`, one row group per batch, for engines that read files natively; in open tables its
+  columns have other names, and ids (schema.field_ids);
 - `inline`: one batch in the catalog record itself, for small loads; readers compute its key index.
 
 The file holds the visible columns under the names of the schema revision that wrote them, then those hidden
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,7 @@ import xxhash
 
 from seqstore.store.errors import CorruptionError
 from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.schema.field_ids import FIELD_ID, file_column, parquet_schema
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.description import DESCRIPTION, pack_description
 from seqstore.store.segment.disk import Disk, NewFile, Range
@@ -41,6 +43,7 @@ from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from seqstore.store.types.column_types import is_wider
 
 INLINE: Final = "inline"
+KeyRows: TypeAlias = "npt.NDArray[np.uint32] | bool | None"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
 # three times as much as that of these pages, and a load accesses most of its memory for the first time.
 BULK_MEMORY: Final = pa.system_memory_pool()
@@ -143,7 +146,11 @@ def write_segment(
     """
     zones = ZoneMapBuilder(rows.schema, origin.schema.key)
     with disk.create(data_name(directory, meta)) as data:
-        _write_batches(data, zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema, meta)
+        batches, stored = zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema
+        if meta.home == "parquet" and origin.schema.open_formats:
+            stored = parquet_schema(origin.schema, meta.hidden)
+            batches = _named(batches, stored)
+        _write_batches(data, batches, stored, meta)
     meta = replace(meta, data_bytes=data.size, ranges=tuple(data.ranges))
     try:
         with disk.create(keys_name(directory, meta)) as keys:
@@ -183,6 +190,16 @@ def _cut(rows: pa.RecordBatch, batch_rows: int) -> Iterator[pa.RecordBatch]:
     return (rows.slice(start, batch_rows) for start in range(0, rows.num_rows, batch_rows))
 
 
+def _named(batches: Iterable[pa.RecordBatch], stored: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yields the batches under the names and ids of the files of open tables."""
+    for batch in batches:
+        columns = [
+            column.cast(field.type) if pa.types.is_nested(field.type) else column
+            for column, field in zip(batch.columns, stored, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=stored)
+
+
 def _write_batches(
     file: NewFile, batches: Iterable[pa.RecordBatch], schema: pa.Schema, meta: SegmentMeta
 ) -> None:
@@ -193,7 +210,13 @@ def _write_batches(
         writer = ipc.new_file(file, schema, options=ipc.IpcWriteOptions(compression=compression))
     else:
         strings = [f.name for f in schema if pa.types.is_string(f.type)]
-        writer = pq.ParquetWriter(file, schema, compression=meta.compression, use_dictionary=strings)
+        writer = pq.ParquetWriter(
+            file,
+            schema,
+            compression=meta.compression,
+            use_dictionary=strings,
+            store_decimal_as_integer=_has_ids(schema),  # Iceberg's readers expect that
+        )
     with writer:
         for batch in batches:
             file.end_range()
@@ -203,6 +226,10 @@ def _write_batches(
                 writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
         file.end_range()
     file.end_range()
+
+
+def _has_ids(schema: pa.Schema) -> bool:
+    return any(FIELD_ID in (field.metadata or {}) for field in schema)
 
 
 class Segment:
@@ -215,6 +242,8 @@ class Segment:
     Attributes:
         rows: all rows, hidden ones included.
         batches: the number of record batches.
+        key_orders: by schema revision and batch, the rows in the order of their keys, as far as computed
+            (read.first_rows): None where they are stored in it, False where it is not kept.
     """
 
     def __init__(
@@ -230,6 +259,7 @@ class Segment:
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
         self._pruners: dict[int, Pruner] = {}
+        self.key_orders: dict[tuple[int, int], KeyRows] = {}
 
     def described_by(self, meta: SegmentMeta) -> Segment:
         """Returns the same bytes under another description."""
@@ -264,8 +294,8 @@ class Segment:
 
     def _computed_index(self) -> KeyIndex:
         batch = self.batch(0)
-        key_columns = self.schema.key_columns
-        codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+        keys = [batch.column(name) for name in self.schema.key]
+        codes = encode_keys(keys, exact=self.schema.has_exact_key)
         sequence = SequenceVector.of_rows(batch, self.schema)
         if (codes[1:] > codes[:-1]).all():  # the usual order of rows
             return KeyIndex(codes, None, sequence)
@@ -304,13 +334,22 @@ class Segment:
         self._verify(i)
         names = self.stored_schema.names if columns is None else list(columns)
         if self.meta.home == "parquet":
-            table = pq.ParquetFile(pa.BufferReader(self._data)).read_row_group(i, columns=names)
-            table = table.select(names).cast(pa.schema([self.stored_schema.field(n) for n in names]))
+            stored = [self.file_columns.get(name, name) for name in names]
+            table = pq.ParquetFile(pa.BufferReader(self._data)).read_row_group(i, columns=stored)
+            table = table.select(stored).rename_columns(names)
+            table = table.cast(pa.schema([self.stored_schema.field(n) for n in names]))
             batches = table.combine_chunks().to_batches()
             return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
         fields = [self.stored_schema.get_field_index(name) for name in names]
         options = ipc.IpcReadOptions(included_fields=sorted(fields))
         return ipc.open_file(pa.BufferReader(self._data), options=options).get_batch(i).select(names)
+
+    @cached_property
+    def file_columns(self) -> dict[str, str]:
+        """The names of visible columns in a file that has names of its own; empty for other segments."""
+        if self.meta.home != "parquet" or not self.schema.maps_columns:
+            return {}
+        return {column.name: file_column(self.schema, column) for column in self.schema.columns}
 
     @cached_property
     def _data(self) -> pa.Buffer:

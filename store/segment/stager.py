@@ -33,7 +33,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows, refuse_violations
 from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
-from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values, is_exact
+from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.load_marker import Attempt, new_segment_id
 from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Origin, Segment, SegmentMeta, write_segment
@@ -87,8 +87,8 @@ class Stager:
         parts = self._parts(rows, sum([batch.nbytes for batch in given]))
 
         def code(batch: pa.RecordBatch) -> _Coded:
-            key_columns = self.schema.key_columns
-            codes = encode_keys([batch.column(c.name) for c in key_columns], key_columns)
+            keys = [batch.column(name) for name in self.schema.key]
+            codes = encode_keys(keys, exact=self.schema.has_exact_key)
             return _Coded(batch, codes, _code_ranges(codes, parts) if parts > 1 else None)
 
         def build(part: int) -> Segment | None:
@@ -100,8 +100,10 @@ class Stager:
         else:
             coded = [code(batch) for batch in given]
             built = [build(0)]
-        segments = tuple([segment for segment in built if segment is not None])
-        return Staged(segments, rows - sum([segment.rows for segment in segments]))
+        segments, left = tuple(filter(None, built)), rows
+        for segment in segments:
+            left -= segment.rows
+        return Staged(segments, left)
 
     def sync(self) -> None:
         """Makes the names of all staged files durable."""
@@ -116,7 +118,7 @@ class Stager:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
-        keys, exact = [batch.column(name) for name in self.schema.key], is_exact(self.schema.key_columns)
+        keys, exact = [batch.column(name) for name in self.schema.key], self.schema.has_exact_key
         sequence = SequenceVector.of_rows(batch, self.schema)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin: Rows | None
@@ -258,7 +260,7 @@ def stored_order(
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
     """Returns the row order by key, NULL first; no two rows of a unique key have the same key."""
-    if is_exact(schema.key_columns):
+    if schema.has_exact_key:
         return np.argsort(fixed_values(keys[0]))
     table = pa.table(list(keys), names=list(schema.key))
     return np.asarray(sorted_nulls_first(table, schema.key)).astype(np.intp)

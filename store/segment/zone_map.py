@@ -93,6 +93,7 @@ class Pruner:
         self._schema = schema
         self._batches = batches
         self._bounds: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
+        self._limits: dict[str, list[tuple[Any, Any, bool]]] = {}
 
     def bounds(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
         """Returns smallest and largest value by batch, and whether there are NULLs; NULL where not known.
@@ -106,6 +107,15 @@ class Pruner:
             arrow = self._schema.field(column).type
             low, high = (_scalars([zone[i] for zone in zones], arrow) for i in (0, 1))
             found = self._bounds[column] = low, high, pa.array([zone[2] for zone in zones], pa.bool_())
+        return found
+
+    def limits(self, column: str) -> list[tuple[Any, Any, bool]]:
+        """Returns what `bounds` returns as Python's values, by batch; a batch may have NULLs if not known."""
+        found = self._limits.get(column)
+        if found is None:
+            low, high, has_nulls = (values.to_pylist() for values in self.bounds(column))
+            nulls = [known is not False for known in has_nulls]
+            found = self._limits[column] = list(zip(low, high, nulls, strict=True))
         return found
 
     def matching(self, predicate: pc.Expression) -> list[int]:

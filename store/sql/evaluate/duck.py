@@ -10,7 +10,6 @@ scanners read up to half a gigabyte ahead of a slow client. DuckDB 1.5.0 to 1.5.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,24 +25,21 @@ import pyarrow.dataset
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
-from seqstore.store.runtime.descriptors import require_for_duckdb
-from seqstore.store.runtime.forks import new_lock
-from seqstore.store.sql.translate.macros import INTERNAL, macro_statements
+from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
+from seqstore.store.sql.translate.macros import INTERNAL
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.fraction_digits import with_fraction_digits
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
-MEMORY_BYTES_MIN: Final = 16 << 20  # less is too little for DuckDB's own blocks
+TABLES_BYTES_MAX: Final = 128 << 20  # that the sources of a join may need beside the stored batches
+_TABLES_SHARE: Final = 16  # that is at most this part of the memory of all queries
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
 _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
-_CONFIG: Final = {"enable_external_access": "false", "python_enable_replacements": "false",
-                  "autoload_known_extensions": "false", "autoinstall_known_extensions": "false"}  # fmt: skip
 _TOO_WIDE: Final = (
     "holds a value of more than 38 digits; queries compute with at most 38, select such a column on its own"
 )
 _BEYOND_BIGINT: Final = "of the answer is beyond BIGINT; cast the operands to LARGEINT"
-_lock: Final = new_lock()
 # DuckDB's messages end with the rendered statement, which the user did not write.
 _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
 _INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
@@ -58,148 +54,24 @@ _BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ of at m
 _SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
 
 
-@dataclass(frozen=True)
-class MemoryShare:
-    """The memory of the queries that share a database.
-
-    Attributes:
-        name: of the database; a share with another name has another one.
-        memory_bytes: DuckDB writes to disk beyond it where it can, else the query fails; 0 for its own limit.
-        is_private: one session has it, and its database ends with the session.
-    """
-
-    name: str = ""
-    memory_bytes: int = 0
-    is_private: bool = False
-
-
-@dataclass
-class _Databases:
-    """The databases of each process by share, and how many an internal error has ended.
-
-    Attributes:
-        common: the share of queries without one of their own.
-        spill_directory: for memory beyond the limit of a share; empty: DuckDB's own choice.
-    """
-
-    of_process: dict[tuple[int, MemoryShare], duckdb.DuckDBPyConnection] = field(default_factory=dict)
-    ended: int = 0
-    common: MemoryShare = MemoryShare()
-    spill_directory: str = ""
-
-
-_databases: Final = _Databases()
-
-
-def configure(memory_bytes: int, spill_directory: str) -> None:
-    """Limits the memory of all queries without a limit of their own, before the first connection."""
-    _databases.common = MemoryShare("", memory_bytes)
-    _databases.spill_directory = spill_directory
-
-
-def common_bytes() -> int:
-    """Returns the memory that queries without a limit of their own share; 0 for DuckDB's own limit."""
-    return _databases.common.memory_bytes
-
-
-def connect(share: MemoryShare | None = None) -> duckdb.DuckDBPyConnection:
-    """Opens a connection that can only evaluate queries; its configuration is locked.
-
-    The connections of a process that have the same share of memory have one empty database, for creating its
-    macros takes longer than most queries. A connection sees only the sources that it registered. An internal
-    error of DuckDB ends the database for all its connections; the next call opens another.
-    """
-    share = share if share is not None else _databases.common
-    with _lock:
-        key = os.getpid(), share  # its threads do not survive a fork
-        database = _databases.of_process.get(key)
-        if database is None:
-            database = _databases.of_process[key] = _new_database(share.memory_bytes)
-        return database.cursor()
-
-
-class QueryConnection:
-    """A session's connection, opened by its first query and again when its database has ended.
-
-    Args:
-        share: returns the share of memory that the next query has.
-    """
-
-    def __init__(self, share: Callable[[], MemoryShare | None] = lambda: None) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self._databases_ended = 0  # when the connection was opened
-        self._wanted = share
-        self._share: MemoryShare | None = None
-
-    def get(self) -> duckdb.DuckDBPyConnection:
-        share = self._wanted()
-        if share != self._share:
-            self.close()
-            self._share = share
-        if self._connection is None or self._databases_ended != _databases.ended:
-            self._databases_ended = _databases.ended
-            self._connection = connect(share)
-        return self._connection
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._share is not None and self._share.is_private:
-            with _lock:
-                database = _databases.of_process.pop((os.getpid(), self._share), None)
-            if database is not None:
-                database.close()
-
-
-def _forget_ended() -> None:
-    """Drops the databases of this process that have ended."""
-    with _lock:
-        for key, database in list(_databases.of_process.items()):
-            if key[0] != os.getpid():
-                continue
-            try:
-                database.cursor().execute("SELECT 1")
-            except duckdb.Error:
-                del _databases.of_process[key]
-                _databases.ended += 1
-
-
-def _new_database(memory_bytes: int = 0) -> duckdb.DuckDBPyConnection:
-    require_for_duckdb()
-    config: dict[str, str | bool | int | float | list[str]] = {**_CONFIG}
-    if memory_bytes:
-        config["memory_limit"] = f"{max(memory_bytes, MEMORY_BYTES_MIN)}B"
-    if _databases.spill_directory:  # it must be set before external access ends
-        del config["enable_external_access"]
-        config["temp_directory"] = _databases.spill_directory
-    connection = duckdb.connect(":memory:", config=config)
-    if memory_bytes:  # freed memory goes back to the system within a second
-        connection.execute("SET allocator_background_threads = true")
-    connection.execute("SET enable_external_access = false")
-    known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
-    if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris
-        connection.execute(f"SET GLOBAL {_DIVISION_SETTING} = false")
-    connection.execute(";".join(macro_statements()))
-    connection.execute("SET lock_configuration = true")
-    return connection
-
-
 @dataclass
 class Source:
     """Rows that DuckDB may read several times, each time from the start.
 
     Attributes:
-        schema: of the batches that `open` reads.
+        schema: of the batches that `open` reads, with the names under which DuckDB knows the columns.
         open: starts a new scan.
+        owned_bytes: returns the memory of the batches read so far beyond that of the stored ones; None if
+            each batch has its own.
+        statement: that reads it. DuckDB reads on threads of its own, which know nothing of the statement.
         error: the error of a scan; DuckDB passes on only its text.
     """
 
     schema: pa.Schema
     open: Callable[[], pa.RecordBatchReader]
+    owned_bytes: Callable[[], int] | None = None
     error: BaseException | None = field(default=None, init=False)
-    # DuckDB reads on threads of its own, which know nothing of the statement.
-    statement: Cancellation | None = field(default_factory=current, init=False)
+    statement: Cancellation | None = field(default=None, init=False)
 
     @property
     def largeint_columns(self) -> frozenset[str]:
@@ -213,21 +85,36 @@ class Source:
         carried = _carried_schema(self.schema)
         return pa.RecordBatchReader.from_batches(carried, self._batches(carried)).__arrow_c_stream__()
 
+    def read(self, bytes_max: int) -> tuple[pa.Table, int] | None:
+        """Reads all rows; returns them and their own memory, None where that would be more than allowed."""
+        carried = _carried_schema(self.schema)
+        own_bytes = self.owned_bytes if carried.equals(self.schema) else None
+        batches, owned = [], 0
+        for batch in self._batches(carried):
+            batches.append(batch)
+            owned = own_bytes() if own_bytes is not None else owned + batch.nbytes
+            if owned > bytes_max:
+                return None
+        return pa.Table.from_batches(batches, carried), owned
+
     def _batches(self, carried: pa.Schema) -> Iterator[pa.RecordBatch]:
+        reader: pa.RecordBatchReader | None = None
         try:
-            with within(self.statement):
-                opened = self.open()
-            with opened as reader:
-                while (batch := self._next(reader)) is not None:
-                    yield _carried_batch(batch, carried)
+            while True:
+                with within(self.statement):
+                    check()
+                    if reader is None:
+                        reader = self.open()
+                    batch = next(reader, None)
+                if batch is None:
+                    return
+                yield _carried_batch(batch, carried)
         except BaseException as error:
             self.error = error
             raise
-
-    def _next(self, reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-        with within(self.statement):
-            check()
-            return next(reader, None)
+        finally:
+            if reader is not None:
+                reader.close()
 
 
 @dataclass(eq=False)
@@ -236,19 +123,11 @@ class _Work:
 
     cursor: duckdb.DuckDBPyConnection
     sources: dict[str, Source]
-    statement: Cancellation | None = field(default_factory=current)
+    statement: Cancellation | None
 
-    def __post_init__(self) -> None:
-        if self.statement is not None:
-            self.statement.add(self._interrupt)
-
-    def _interrupt(self) -> None:
+    def interrupt(self) -> None:
         with suppress(duckdb.ConnectionException):  # the cursor is being closed
             self.cursor.interrupt()
-
-    def check(self) -> None:
-        if self.statement is not None:
-            self.statement.check()
 
     def reason(self, error: BaseException) -> BaseException:
         """Returns the error to raise for one of DuckDB's."""
@@ -258,12 +137,12 @@ class _Work:
 
     def close(self) -> None:
         if self.statement is not None:
-            self.statement.remove(self._interrupt)
+            self.statement.remove(self.interrupt)
         self.cursor.close()
 
 
 def run(
-    connection: duckdb.DuckDBPyConnection,
+    connection: Connection,
     sql: str,
     sources: dict[str, Source],
     *,
@@ -284,12 +163,9 @@ def run(
         InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
     memory_limit.wait_for_room()
-    cursor = connection.cursor()
-    work = _Work(cursor, sources)
+    work = _Work(connection.cursor(), sources, current())
     try:
-        for name, source in sources.items():
-            cursor.register(name, source if _READS_STREAMS_AGAIN else _RepeatedScanner(source))
-        relation = cursor.sql(sql)
+        relation = _planned(connection, sql, work)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
@@ -297,20 +173,57 @@ def run(
         work.close()
         raise work.reason(error) from error
     schema = _answer_schema(reader.schema, wide, kinds, has_largeint=has_largeint)
+    return pa.RecordBatchReader.from_batches(schema, _answers(reader, schema, work)), work.close
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            for batch in reader:
-                work.check()
-                yield _answer_batch(batch, schema)
-        except BaseException as error:
-            if isinstance(error, GeneratorExit):
-                raise
-            raise work.reason(error) from error
-        finally:
-            reader.close()
 
-    return pa.RecordBatchReader.from_batches(schema, batches()), work.close
+def _answers(reader: pa.RecordBatchReader, schema: pa.Schema, work: _Work) -> Iterator[pa.RecordBatch]:
+    """Yields the answer's batches in their exact types, as long as the statement may continue."""
+    try:
+        for batch in reader:
+            if work.statement is not None and work.statement.error is not None:
+                raise work.statement.error
+            yield _answer_batch(batch, schema)
+    except BaseException as error:
+        if isinstance(error, GeneratorExit):
+            raise
+        raise work.reason(error) from error
+    finally:
+        reader.close()
+
+
+def _planned(connection: Connection, sql: str, work: _Work) -> duckdb.DuckDBPyRelation:
+    """Returns the plan of a statement that its cancellation ends, over its registered sources."""
+    if work.statement is not None:
+        work.statement.add(work.interrupt)
+    for source in work.sources.values():
+        source.statement = work.statement
+    connection.create_macros(sql)
+    for name, rows in _registered(work.sources).items():
+        work.cursor.register(name, rows)
+    return work.cursor.sql(sql)
+
+
+def _registered(sources: dict[str, Source]) -> dict[str, Any]:
+    """Returns the objects that DuckDB reads for the sources of a statement.
+
+    DuckDB orders joins by the number of rows of each side. It knows that of a table, and of no stream. So the
+    sources of a join are read before it, in place as far as they are stored so. If they need too much memory
+    all of them are streams: beside tables, the largest source would seem the smallest.
+    """
+    if _COUNTS_ROWS and len(sources) > 1:
+        tables: dict[str, Any] = {}
+        left = min(TABLES_BYTES_MAX, (common_bytes() or TABLES_BYTES_MAX * _TABLES_SHARE) // _TABLES_SHARE)
+        for name, source in sources.items():
+            found = source.read(left)
+            if found is None:
+                break
+            tables[name] = found[0]
+            left -= found[1]
+        else:
+            return tables
+    if _READS_STREAMS_AGAIN:
+        return dict(sources)
+    return {name: _RepeatedScanner(source) for name, source in sources.items()}
 
 
 def translated(error: BaseException, sources: Any = ()) -> BaseException:
@@ -323,14 +236,14 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
         return error
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text[:500]):
         return memory_limit.out_of_memory("the query found no memory")
-    if not (
-        isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or text.startswith("INTERRUPT ")
-    ):
+    is_answer = isinstance(error, OSError) and _PREFIX.match(text)  # an error of DuckDB's stream of rows
+    is_interrupt = text.startswith("INTERRUPT ")
+    if not (isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or is_answer or is_interrupt):
         return error
     if "INTERRUPT" in text.upper()[:60]:
         return KeyboardInterrupt()
     if _INTERNAL.search(text[:200]):
-        _forget_ended()
+        forget_ended()
     if _ENDED.search(text[:200]):
         return UnavailableError(
             "the query was ended by an internal error of DuckDB that another one met; run it again",
@@ -363,7 +276,7 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
             "expected less deeply nested expressions, found more than 1,000 levels; write lists as IN (...)",
             kind="query",
         )
-    if isinstance(error, duckdb.OutOfMemoryException):
+    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):
         return memory_limit.out_of_memory(
             f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "
             f"{message}"
@@ -443,7 +356,7 @@ def _cast(array: pa.Array, wanted: pa.Field, kind: str, message: str) -> pa.Arra
 
 
 _READS_STREAMS_AGAIN: Final = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
-_DIVISION_SETTING: Final = "error_on_division_by_zero"  # since 2.0; before, a division by zero is NULL
+_COUNTS_ROWS: Final = int(duckdb.__version__.partition(".")[0]) >= 2  # of Arrow tables, for its plans
 
 
 class _RepeatedScanner(pyarrow.dataset.Scanner):  # type: ignore[misc]  # pyarrow has no types

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.evaluate import duck
 from seqstore.store.sql.evaluate.select import QueryContext
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
@@ -19,6 +18,8 @@ def filter_result(rows: pa.Table, condition: exp.Expr, context: QueryContext) ->
     Raises:
         InvalidInputError: an unknown column, or a part that a query may not hold.
     """
+    from seqstore.store.sql.evaluate import duck  # imports DuckDB
+
     table = exp.Table(
         this=exp.to_identifier(source_name(0), quoted=True),
         db=exp.to_identifier("main"),

@@ -1,7 +1,9 @@
 """The scan-only plan: queries that a scan or look-up of one table answers without DuckDB.
 
-Such a query selects columns of one table, under conditions that the scan decides, with a LIMIT at most. Its
-values stay as they are stored, it stops reading at its limit, and a complete key reads only rows of that key.
+Such a query selects columns of one table and literals, under conditions that the scan decides, with a LIMIT
+at most, before which ORDER BY may name leading columns of the key (read.first_rows). So do the rows of
+UPDATE .. SET c = 'literal'. Values stay as they are stored, reading stops at the limit, and a complete key
+reads only rows of that key. Literals alone, as in `SELECT 1`, need no table.
 Zone maps answer `count(*)`, `count(1)`, `count(c)`, `min(c)` and `max(c)` under such conditions. Extremes of
 floats are excluded: SQL orders NaN among them, Arrow does not.
 """
@@ -15,6 +17,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.store.expressions.condition import Condition
+from seqstore.store.read.first_rows import FIRST_ROWS_MAX, key_order
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation
@@ -23,22 +26,44 @@ from seqstore.store.types.fraction_digits import with_fraction_digits
 
 _ORDERED: Final = frozenset([*INTEGER_RANGES, "DECIMAL", "DATE", "DATETIME", "CHAR", "VARCHAR", "STRING"])
 _CLAUSES: Final = frozenset(["expressions", "from_", "where", "limit", "offset"])
+# Parts of a select list that return a value for each row, whatever the other rows are.
+_OF_A_ROW: Final = (exp.Cast, exp.TryCast, exp.Case, exp.If, exp.Coalesce, exp.Concat, exp.Upper, exp.Lower,
+                    exp.Length, exp.Abs, exp.Round, exp.And, exp.Or)  # fmt: skip
+_NO_FIRST_ROWS: Final = (exp.Func, exp.Query, exp.Window, exp.Lateral, exp.Unnest)
 
 # Offset, and limit if there is one.
 _Bounds = tuple[int, int | None]
 _ALL_ROWS: Final[_Bounds] = (0, None)
-# Canonical name, type and heading of a column of the result.
-_Item = tuple[str, ColumnType, str]
+_INT, _BIGINT = INTEGER_RANGES["INT"], INTEGER_RANGES["BIGINT"]
+
+
+@dataclass(frozen=True)
+class _Item:
+    """A column of the result: a stored one by its canonical name, or a literal."""
+
+    field: pa.Field
+    column: str = ""
+    literal: pa.Scalar | None = None
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        if self.literal is None:
+            return batch.column(self.column)
+        if not self.literal.is_valid:
+            return pa.nulls(batch.num_rows)
+        return pa.repeat(self.literal, batch.num_rows)
 
 
 def scan_only_plan(
     tree: exp.Query, relations: list[Relation], *, show_hidden: bool, deleted: bool
 ) -> pa.RecordBatchReader | None:
     """Returns the result of a query that needs no evaluation, read on demand; None for any other query."""
-    if not isinstance(tree, exp.Select) or len(relations) != 1:
+    if not isinstance(tree, exp.Select) or len(relations) > 1:
         return None
+    if not relations:
+        return _literals(tree)
     relation, bounds = relations[0], _bounds(tree)
-    if bounds is None or not relation.is_where_decided or not _is_simple(tree, relation):
+    evaluated = () if relation.first is None else ("order",)
+    if bounds is None or not relation.is_where_decided or not _is_simple(tree, relation, *evaluated):
         return None
     if bounds == _ALL_ROWS and relation.keys is None:
         answer = _aggregates(tree, relation, deleted=deleted)
@@ -48,12 +73,76 @@ def scan_only_plan(
     return _projected(relation, items, bounds, deleted=deleted) if items is not None else None
 
 
-def _is_simple(tree: exp.Select, relation: Relation) -> bool:
-    """Returns whether the relation is a query's only source, and no clause must be evaluated."""
+def _literals(tree: exp.Select) -> pa.RecordBatchReader | None:
+    """Returns the one row of a query of literals, None for any other query without tables."""
+    if any(value for name, value in tree.args.items() if name != "expressions"):
+        return None
+    values = [_literal(item.unalias()) for item in tree.expressions]
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    fields = zip(tree.expressions, known, strict=True)
+    schema = pa.schema([pa.field(item.alias, value.type) for item, value in fields])
+    row = pa.record_batch([pa.array([value.as_py()], value.type) for value in known], schema=schema)
+    return pa.RecordBatchReader.from_batches(schema, [row])
+
+
+def choose_first_rows(tree: exp.Query, relations: list[Relation]) -> None:
+    """Finds out whether a query needs only the first rows of its table by key."""
+    if not isinstance(tree, exp.Select) or len(relations) != 1 or tree.args.get("order") is None:
+        return
+    relation, bounds = relations[0], _bounds(tree)
+    is_stored = isinstance(relation.snapshot, Snapshot) and not relation.partitions and relation.keys is None
+    if bounds is None or bounds[1] is None or not is_stored or not relation.is_where_decided:
+        return
+    rows = bounds[0] + bounds[1]
+    if rows > FIRST_ROWS_MAX or not _is_simple(tree, relation, "order"):
+        return
+    parts = (part for item in tree.expressions for part in item.find_all(*_NO_FIRST_ROWS))
+    if not all(isinstance(part, _OF_A_ROW) for part in parts):
+        return
+    columns = _ordered_columns(tree, relation)
+    order = key_order(relation.schema, columns, relation.conditions) if columns is not None else None
+    relation.first = (order, rows) if order is not None else None
+
+
+def _ordered_columns(tree: exp.Select, relation: Relation) -> list[tuple[str, bool]] | None:
+    """Returns the columns of ORDER BY with whether each descends, None if it orders by anything else."""
+    found = []
+    for node in tree.args["order"].expressions:
+        known = _ordered_column(node.this, tree, relation) if isinstance(node, exp.Ordered) else None
+        if known is None or node.args.get("with_fill"):
+            return None
+        descends = bool(node.args.get("desc"))
+        column = relation.schema.find(known)
+        if bool(node.args.get("nulls_first")) == descends and (column is None or column.nullable):
+            return None
+        found.append((known, descends))
+    return found
+
+
+def _ordered_column(node: exp.Expr, tree: exp.Select, relation: Relation) -> str | None:
+    """Returns the column that a part of ORDER BY names: by its place, an alias, or its own name."""
+    items = tree.expressions
+    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
+        is_starred = any(item.find(exp.Star) for item in items)
+        if is_starred or not 0 < int(node.name) <= len(items):
+            return None
+        node = items[int(node.name) - 1].unalias()
+    elif isinstance(node, exp.Column) and not node.table:
+        named = [item for item in items if item.alias_or_name.lower() == node.name.lower()]
+        if named:
+            node = named[0].unalias()
+    known = _column(node, relation)
+    return known[0] if known is not None else None
+
+
+def _is_simple(tree: exp.Select, relation: Relation, *clauses: str) -> bool:
+    """Returns whether the relation is a query's only source, and no clause but some must be evaluated."""
     source = tree.args.get("from_")
     if source is None or source.this is not relation.node or relation.node.args.get("joins"):
         return False
-    return not any(value for name, value in tree.args.items() if name not in _CLAUSES)
+    return not any(value for name, value in tree.args.items() if name not in _CLAUSES and name not in clauses)
 
 
 def _bounds(tree: exp.Select) -> _Bounds | None:
@@ -81,13 +170,37 @@ def _items(tree: exp.Select, relation: Relation, *, show_hidden: bool) -> list[_
         if isinstance(star, exp.Star):
             if any(star.args.values()) or (item is not star and item.table.lower() != relation.alias.lower()):
                 return None
-            items += relation.all_columns(show_hidden=show_hidden)
+            found = relation.all_columns(show_hidden=show_hidden)
+            items += [_Item(_field(heading, kind), name) for name, kind, heading in found]
             continue
-        known = _column(item.unalias(), relation)
-        if known is None:
+        value = item.unalias()
+        known = _column(value, relation)
+        literal = _literal(value) if known is None else None
+        if known is not None:
+            items.append(_Item(_field(item.alias, known[1]), known[0]))
+        elif literal is not None:
+            items.append(_Item(pa.field(item.alias, literal.type), literal=literal))
+        else:
             return None
-        items.append((*known, item.alias))
     return items
+
+
+def _literal(node: exp.Expr) -> pa.Scalar | None:
+    """Returns the value of a literal with the type that DuckDB gives it, None for any other expression."""
+    if isinstance(node, exp.Null):
+        return pa.scalar(None)
+    if isinstance(node, exp.Boolean):
+        return pa.scalar(bool(node.this))
+    sign, digits = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+    if not isinstance(digits, exp.Literal):
+        return None
+    if digits.is_string:
+        return pa.scalar(str(digits.this), pa.string()) if sign == 1 else None
+    number = str(digits.this)
+    if not (number.isascii() and number.isdigit()) or int(number) > _BIGINT[1]:
+        return None
+    value = sign * int(number)
+    return pa.scalar(value, pa.int32() if _INT[0] <= value <= _INT[1] else pa.int64())
 
 
 def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None:
@@ -95,13 +208,13 @@ def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None
         return None
     if node.table and node.table.lower() != relation.alias.lower():
         return None
-    return relation.column_type(node.name)
+    return relation.schema.types.get(node.name.lower())
 
 
 def _projected(
     relation: Relation, items: list[_Item], bounds: _Bounds, *, deleted: bool
 ) -> pa.RecordBatchReader:
-    schema = pa.schema([_field(heading, kind) for _, kind, heading in items])
+    schema = pa.schema([item.field for item in items])
     skip, limit = bounds
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -113,8 +226,7 @@ def _projected(
                 cut = batch.slice(to_skip, left) if left is not None else batch.slice(to_skip)
                 to_skip = max(to_skip - batch.num_rows, 0)
                 if cut.num_rows:
-                    arrays = [cut.column(name) for name, _, _ in items]
-                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                    yield pa.RecordBatch.from_arrays([item.of(cut) for item in items], schema=schema)
                 if left is not None:
                     left -= cut.num_rows
                     if left == 0:
@@ -124,17 +236,22 @@ def _projected(
 
 
 def _field(heading: str, kind: ColumnType) -> pa.Field:
-    digits = kind.params[0] if kind.name == "DATETIME" else None
-    return with_fraction_digits(pa.field(heading, kind.arrow), digits)
+    field = pa.field(heading, kind.arrow)
+    return with_fraction_digits(field, kind.params[0]) if kind.name == "DATETIME" else field
 
 
 def open_rows(relation: Relation, *, deleted: bool) -> pa.RecordBatchReader:
     """Reads the rows that satisfy the relation's conditions, by key where these allow only a few keys.
 
+    Where the query needs only the first rows of an order by key, it reads these in their order.
+
     Args:
         deleted: tombstones count as rows (T8).
     """
     snapshot, columns, keys = relation.snapshot, relation.columns, relation.keys
+    if relation.first is not None and isinstance(snapshot, Snapshot):
+        order, rows = relation.first
+        return snapshot.first(columns, order, relation.conditions, range(rows), deleted=deleted).to_reader()
     if keys is None and isinstance(snapshot, Snapshot) and not relation.partitions:
         return snapshot.scan(columns, relation.filter, conditions=relation.conditions, deleted=deleted)
     if keys is None:

@@ -6,19 +6,18 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
 import pyarrow as pa
 
 from seqstore.store.ddl.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.read.marked_scan import LIVE, is_number
+from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
-from seqstore.store.sql.evaluate import duck
-from seqstore.store.sql.evaluate.scan_only import open_rows, scan_only_plan
+from seqstore.store.sql.evaluate.connections import Connection
+from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
@@ -49,6 +48,9 @@ from seqstore.store.sql.translate.views import FindView, expand_views
 from seqstore.store.sql.translate.whole_rows import refuse_whole_rows
 from seqstore.store.transaction.transaction_table import TransactionTable
 
+if TYPE_CHECKING:
+    from seqstore.store.sql.evaluate import duck
+
 _BIGINT_DIGITS: Final = 19
 
 
@@ -70,7 +72,7 @@ class QueryContext:
 
     open_snapshot: Callable[[TableName, Version, str], Readable]
     open_function: Callable[[exp.Anonymous], Readable]
-    connect: Callable[[], duckdb.DuckDBPyConnection]
+    connect: Callable[[], Connection]
     evaluation: Callable[[], EvaluationContext]
     variables: Variables
     find_view: FindView = lambda _name, _within: None
@@ -100,6 +102,7 @@ def _plan(
         relations = find_relations(tree, context.open_snapshot, context.open_function)
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
+    choose_first_rows(tree, relations)
     plan = scan_only_plan(tree, relations, show_hidden=context.show_hidden, deleted=context.reads_deleted)
     return tree, relations, plan
 
@@ -168,8 +171,8 @@ def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[p
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> list[str | None]:
     evaluation = context.evaluation()
     refuse_whole_rows(tree, relations)
-    name_columns(tree, relations, show_hidden=context.show_hidden)
     note_divisions(tree, relations)
+    name_columns(tree, relations, show_hidden=context.show_hidden)
     return translate(tree, evaluation, context.variables, relations)
 
 
@@ -181,16 +184,21 @@ def _evaluated(
     context: QueryContext,
     kinds: Sequence[str | None],
 ) -> Iterator[pa.RecordBatchReader]:
+    from seqstore.store.sql.evaluate import duck  # imports DuckDB
+
     has_largeint = _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
     for number, relation in enumerate(relations):
         source, is_marked = _duck_source(relation, grouped, deleted=context.reads_deleted)
         largeint = source.largeint_columns
         has_largeint = has_largeint or bool(largeint)
-        sources[place_source(relation, number, largeint=largeint, is_marked=is_marked)] = source
+        columns = source.schema.names[: len(relation.columns)]
+        name = place_source(relation, number, columns, largeint=largeint, is_marked=is_marked)
+        sources[name] = source
+    sql = render(tree)
     run = functools.partial(duck.run, context.connect(), sources=sources, kinds=kinds)
     try:
-        reader, close = run(render(tree), has_largeint=has_largeint)
+        reader, close = run(sql, has_largeint=has_largeint)
     except InvalidInputError as error:
         if error.kind != duck.OVERLOADS:
             raise
@@ -208,17 +216,23 @@ def _duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tup
 
     A source that does not mark live rows drops the others. `grouped` holds columns in lower case.
     """
-    schema = relation.scanned_schema()
-    if relation.partitions or not isinstance(relation.snapshot, Snapshot) or relation.keys is not None:
-        return duck.Source(schema, lambda: _renamed(open_rows(relation, deleted=deleted), schema)), False
-    conditions = [] if relation.is_unfiltered else relation.conditions
+    from seqstore.store.sql.evaluate import duck
+
     groups = [name for name in relation.columns if name.lower() in grouped]
-    marked = relation.snapshot.marked(
-        relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups
-    )
+    snapshot, reads_few = relation.snapshot, _reads_few(relation)
+    schema = relation.scanned_schema()
+    if reads_few or not isinstance(snapshot, Snapshot):
+        return duck.Source(schema, functools.partial(open_rows, relation, deleted=deleted)), False
+    conditions = [] if relation.is_unfiltered else relation.conditions
+    marked = snapshot.marked(relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups)
     names = [*schema.names, LIVE] if marked.is_marked else schema.names
     named = pa.schema([field.with_name(name) for field, name in zip(marked.schema, names, strict=True)])
-    return duck.Source(named, lambda: _renamed(marked.open(), named)), marked.is_marked
+    return duck.Source(named, marked.open, marked.owned_bytes), marked.is_marked
+
+
+def _reads_few(relation: Relation) -> bool:
+    """Returns whether the rows of a relation are read by other ways than a scan of its batches in place."""
+    return bool(relation.partitions) or relation.keys is not None or relation.first is not None
 
 
 def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
@@ -227,22 +241,11 @@ def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     DuckDB compares numbers in place, on its own threads. It converts texts that are not dictionary-encoded.
     """
     snapshot = relation.snapshot
-    if not isinstance(snapshot, Snapshot) or not relation.is_decided_once:
+    if not isinstance(snapshot, Snapshot) or not relation.conditions:
         return False
-    if relation.partitions or relation.keys is not None:
+    if _reads_few(relation):
         return False
-    fields = zip(relation.columns, relation.scanned_schema(), strict=True)
-    texts = [name for name, field in fields if not is_number(field.type)]
-    return all(name.lower() in grouped and snapshot.is_worth_encoding(name) for name in texts)
-
-
-def _renamed(reader: pa.RecordBatchReader, schema: pa.Schema) -> pa.RecordBatchReader:
-    def batches() -> Iterator[pa.RecordBatch]:
-        with reader:
-            for batch in reader:
-                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    return snapshot.is_in_place(relation.columns, grouped)
 
 
 def _names_largeint(tree: exp.Query) -> bool:
@@ -279,7 +282,8 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
         render(tree)
     else:
         scan_only.close()
-    lines = ["EVALUATED BY " + ("DuckDB" if scan_only is None else "the scan alone")]
+    alone = "the scan alone" if relations else "the statement alone"
+    lines = ["EVALUATED BY " + ("DuckDB" if scan_only is None else alone)]
     for relation in relations:
         lines += _explained(relation)
     return lines
@@ -294,6 +298,10 @@ def _explained(relation: Relation) -> list[str]:
         lines.append(f"  predicates: {' AND '.join(map(str, relation.conditions))}")
     if relation.keys is not None:
         return [*lines, f"  key look-up: {relation.keys.num_rows} keys"]
+    if relation.first is not None:
+        order, rows = relation.first
+        by = ", ".join(name + " DESC" * order.is_descending for name in order.columns)
+        lines.append(f"  first rows by key: {rows}, in the order of {by}")
     if isinstance(snapshot, Snapshot):
         found = snapshot.metrics(relation.filter)
         if schema.partitioning is not None and schema.partitioning.partitions:

@@ -62,6 +62,7 @@ class EvaluationContext:
     database: str | None = None
     user: str = "root"
     connection_id: int = 0
+    last_insert_id: int = 0
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:

@@ -47,6 +47,7 @@ _FORMAT_LETTERS: Final = {
     "y": "%y",
 }  # fmt: skip
 _WEEK: Final = re.compile("%[VvUu]")
+_YEAR_OF_WEEK: Final = {"V": "X", "v": "x", "U": "Y", "u": "Y"}
 _WEEK_PARTS: Final = {
     **dict.fromkeys("XxY", r"(\d{4})"),
     **dict.fromkeys("VvUu", r"(\d{1,2})"),
@@ -66,10 +67,12 @@ _LETTER_MACROS: Final = {
     "%U": "d_two_digit_week_0",
     "%u": "d_two_digit_week_1",
     "%V": "d_two_digit_week_2",
+    "%v": "d_two_digit_week_3",
     "%X": "d_year_of_week_2",
+    "%x": "d_year_of_week_3",
 }
 _TIME_LETTERS: Final = "HhIiklprSsTf"
-_BY_MACRO: Final = re.compile(r"(%[DUuVX])")
+_BY_MACRO: Final = re.compile(r"(%[DUuVvXx])")
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
@@ -198,13 +201,18 @@ def _week_date(name: str, text: exp.Expr, wanted: str) -> exp.Expr:
         )
         for i, letter in enumerate(groups, 1)
     }
-    year = next((parts[letter] for letter in "XxY" if letter in parts), None)
     week = next((letter for letter in "VvUu" if letter in parts), "")
+    year = parts.get(_YEAR_OF_WEEK[week], next((parts[letter] for letter in "XxY" if letter in parts), None))
     day = next((parts[letter] for letter in "Waw" if letter in parts), None)
     if year is None or day is None:
         raise InvalidInputError(
             f"function {name!r}: expected a year, a week and a weekday in {wanted!r}", kind="bad_argument"
         )
+    if _YEAR_OF_WEEK[week] not in parts:
+        return exp.cast(exp.null(), "DATE")
+    if week in "Vv":
+        number = exp.TryCast(this=parts[week], to=exp.DataType.build("INT"))
+        parts[week] = call("nullif", number, exp.Literal.number(0))  # as in MySQL
     return call(f"d_week_date_{'sunday' if week in 'VU' else 'monday'}", year, parts[week], day)
 
 
@@ -355,13 +363,14 @@ def _weekday(name: str, arguments: list[exp.Expr], _context: EvaluationContext) 
 def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `week` and `yearweek` with MySQL's modes; `yearweek` knows no week 0.
 
-    In mode 0 weeks start on Sunday, and days before the first Sunday are week 0. Modes 1 and 3 count as ISO
-    8601 does, 2 as 0 without a week 0.
+    Odd modes start weeks on Monday. In the modes 1, 3, 4 and 6 the first week has four days of the year, in
+    the others the first day of a week. In 0, 1, 4 and 5 the days before the first week are week 0. A week
+    belongs to the year of its anchor, the first or the fourth of its days.
     """
     mode = literal_integer(name, arguments[1]) if len(arguments) == 2 else 0
-    if mode not in (0, 1, 2, 3):
+    if mode not in range(8):
         raise InvalidInputError(
-            f"function {name!r}: mode {mode} is not supported; expected 0 to 3", kind="bad_argument"
+            f"function {name!r}: mode {mode} is not supported; expected 0 to 7", kind="bad_argument"
         )
     macro = f"d_week_mode_{mode}" if name == "week" else f"d_yearweek_mode_{mode | 2}"
     return call(macro, as_moment(arguments[0]))

@@ -78,7 +78,7 @@ def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
     divisions, averages = list(tree.find_all(exp.Div)), list(tree.find_all(exp.Avg))
     if not divisions and not averages:
         return
-    types = _Types(relations)
+    types = _Types({id(relation.node): relation for relation in relations})
     averaged = [types.of(_averaged(node)) for node in averages]
     for node in divisions:
         left, right = types.of(node.this), types.of(node.expression)

@@ -139,7 +139,7 @@ def _session(name: str, _arguments: list[exp.Expr], context: EvaluationContext) 
     if name in ("database", "schema"):
         return exp.Literal.string(context.database) if context.database else exp.null()
     if name in ("connection_id", "last_insert_id"):
-        return exp.Literal.number(context.connection_id if name == "connection_id" else 0)
+        return exp.Literal.number(getattr(context, name))
     if name == "current_catalog":
         return exp.Literal.string("internal")
     return exp.Literal.string(SERVER_VERSION if name == "version" else "@".join(user_and_host(context.user)))

@@ -33,6 +33,7 @@ from seqstore.store.sql.translate.conversions import (
 from seqstore.store.sql.translate.decimal_division import divided
 from seqstore.store.sql.translate.value_types import (
     DATE_LIKE,
+    INTEGERS,
     NULL,
     NUMBERS,
     TEXTS,
@@ -93,7 +94,15 @@ def _as_text_or_whole(value: exp.Expr) -> exp.Expr:
     return as_whole(value) if kind in NUMBERS else as_text(value)
 
 
-_BY_LETTER: Final = {"b": as_condition, "h": _as_text_or_whole, "i": as_whole, "n": as_numeric, "t": as_text}
+# By letter: the conversion, and the types of values that it leaves as they are.
+_BY_LETTER: Final = {
+    "b": (as_condition, NUMBERS),
+    "h": (_as_text_or_whole, TEXTS),
+    "i": (as_whole, INTEGERS),
+    "n": (as_numeric, NUMBERS - {"BOOLEAN"}),
+    "t": (as_text, TEXTS),
+}
+_AS_IT_IS: Final = (None, frozenset[str]())
 
 
 def convert_arguments(node: exp.Expr) -> None:
@@ -106,8 +115,9 @@ def convert_arguments(node: exp.Expr) -> None:
         return
     holder = node.this if isinstance(node.this, exp.Distinct) else node
     for place, argument in enumerate(arguments_of(holder)):
-        conversion = _BY_LETTER.get(letters[min(place, len(letters) - 1)])
-        if conversion is None or type_of(argument) is None:
+        conversion, fitting = _BY_LETTER.get(letters[min(place, len(letters) - 1)], _AS_IT_IS)
+        kind = type_of(argument) if conversion is not None else None
+        if conversion is None or kind is None or kind in fitting:
             continue
         name, index = argument.arg_key, argument.index
         converted = conversion(argument)
@@ -251,7 +261,7 @@ def _align(node: exp.Expr, places: Sequence[_Place]) -> bool:
     kinds = [type_of(value) for value in values]
     if None in kinds:
         return False
-    known = {kind for kind in kinds if kind is not None} - {NULL}
+    known = set(filter(None, kinds)) - {NULL}
     has_number = bool(known & NUMBERS)
     has_time = any(map(is_time, known))
     if has_number + has_time + bool(known & TEXTS) < 2 and "BOOLEAN" not in known:

@@ -12,6 +12,7 @@ and counts are wide already.
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from functools import cache
 from typing import Final
 
@@ -30,11 +31,12 @@ INTERNAL: Final = frozenset(
         json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
         rounded
         numbers since_1970 text text_beside time_of_day times texts
-        to_days ts ts_of two_digit_week_0 two_digit_week_1
-        two_digit_week_2 week_mode_0 week_mode_1 week_mode_2 week_date_monday week_date_sunday week_mode_3
-        weekday_of time_hours
-        whole_beside year_of_week_2
-        yearweek_mode_2 yearweek_mode_3
+        to_days ts ts_of two_digit_week_0 two_digit_week_1 two_digit_week_2 two_digit_week_3
+        week_anchor_0 week_anchor_1 week_anchor_4 week_anchor_5 week_date_monday week_date_sunday
+        week_mode_0 week_mode_1 week_mode_2 week_mode_3 week_mode_4 week_mode_5 week_mode_6 week_mode_7
+        week_number week_within weekday_of time_hours whole_beside year_and_week
+        year_of_week_2 year_of_week_3
+        yearweek_mode_2 yearweek_mode_3 yearweek_mode_6 yearweek_mode_7
         """,
     )
 )
@@ -44,6 +46,7 @@ _BY_TEXT: Final = frozenset(["d_add_date", "d_date", "d_date_trunc", "d_int_div"
 _LEFT_OUT: Final = {"d_as_number": 0, "d_beside": 0, "d_branch": 0, "d_number": 0, "d_text_beside": 1,
                     "d_whole_beside": 1}  # fmt: skip
 _DEPTH_MAX: Final = 8
+_NAME: Final = re.compile(r"\bd_\w+", re.IGNORECASE)
 # Aggregates that the tree knows by name only, as DuckDB calls them.
 _AGGREGATES: Final = frozenset([
     "approx_count_distinct", "approx_quantile", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or",
@@ -331,20 +334,32 @@ d_to_iso8601(x) AS CASE WHEN typeof(x) = 'DATE' THEN CAST(x AS VARCHAR)
     ELSE strftime(d_moment(CAST(x AS VARCHAR)), '%Y-%m-%dT%H:%M:%S.%f') END;
 d_to_json(x) AS CAST(to_json(x) AS VARCHAR);
 d_to_monday(x) AS CAST(date_trunc('week', d_moment(CAST(x AS VARCHAR))) AS DATE);
-d_week_mode_0(t) AS CAST(strftime(t, '%U') AS INTEGER);
-d_week_mode_1(t) AS CAST(CASE WHEN isoyear(t) < year(t) THEN 0 WHEN isoyear(t) > year(t) THEN 53
-    ELSE week(t) END
-    AS INTEGER);
-d_week_mode_2(t) AS CASE WHEN strftime(t, '%U') = '00'
-    THEN CAST(strftime(make_date(year(t) - 1, 12, 31), '%U') AS INTEGER)
-    ELSE CAST(strftime(t, '%U') AS INTEGER) END;
-d_week_mode_3(t) AS CAST(week(t) AS INTEGER);
-d_year_of_week_2(t) AS CASE WHEN strftime(t, '%U') = '00' THEN year(t) - 1 ELSE year(t) END;
-d_yearweek_mode_2(t) AS CAST(d_year_of_week_2(t) * 100 + d_week_mode_2(t) AS INTEGER);
-d_yearweek_mode_3(t) AS CAST(isoyear(t) * 100 + week(t) AS INTEGER);
-d_two_digit_week_0(t) AS strftime(t, '%U');
+d_week_anchor_0(t) AS CAST(t AS DATE) - CAST(dayofweek(t) AS INTEGER);
+d_week_anchor_1(t) AS CAST(t AS DATE) + CAST(4 - isodow(t) AS INTEGER);
+d_week_anchor_4(t) AS CAST(t AS DATE) + CAST(3 - dayofweek(t) AS INTEGER);
+d_week_anchor_5(t) AS CAST(t AS DATE) + CAST(1 - isodow(t) AS INTEGER);
+d_week_number(a) AS CAST((dayofyear(a) + 6) // 7 AS INTEGER);
+d_week_within(t, a) AS CASE WHEN year(a) < year(t) THEN 0 WHEN year(a) > year(t) THEN 53
+    ELSE d_week_number(a) END;
+d_year_and_week(a) AS CAST(year(a) * 100 + d_week_number(a) AS INTEGER);
+d_week_mode_0(t) AS d_week_within(t, d_week_anchor_0(t));
+d_week_mode_1(t) AS d_week_within(t, d_week_anchor_1(t));
+d_week_mode_4(t) AS d_week_within(t, d_week_anchor_4(t));
+d_week_mode_5(t) AS d_week_within(t, d_week_anchor_5(t));
+d_week_mode_2(t) AS d_week_number(d_week_anchor_0(t));
+d_week_mode_3(t) AS d_week_number(d_week_anchor_1(t));
+d_week_mode_6(t) AS d_week_number(d_week_anchor_4(t));
+d_week_mode_7(t) AS d_week_number(d_week_anchor_5(t));
+d_yearweek_mode_2(t) AS d_year_and_week(d_week_anchor_0(t));
+d_yearweek_mode_3(t) AS d_year_and_week(d_week_anchor_1(t));
+d_yearweek_mode_6(t) AS d_year_and_week(d_week_anchor_4(t));
+d_yearweek_mode_7(t) AS d_year_and_week(d_week_anchor_5(t));
+d_two_digit_week_0(t) AS printf('%02d', d_week_mode_0(t));
 d_two_digit_week_1(t) AS printf('%02d', d_week_mode_1(t));
 d_two_digit_week_2(t) AS printf('%02d', d_week_mode_2(t));
+d_two_digit_week_3(t) AS printf('%02d', d_week_mode_3(t));
+d_year_of_week_2(t) AS printf('%04d', year(d_week_anchor_0(t)));
+d_year_of_week_3(t) AS printf('%04d', year(d_week_anchor_1(t)));
 d_width_bucket(x, low, high, n) AS CAST(CASE WHEN x < low THEN 0 WHEN x >= high THEN n + 1
     ELSE floor((x - low) * n / (high - low)) + 1 END AS BIGINT);
 d_year_of_week(x) AS isoyear(d_moment(CAST(x AS VARCHAR)));
@@ -353,9 +368,24 @@ d_unhex(x) AS TRY(decode(unhex(x)));
 )
 
 
-def macro_statements() -> list[str]:
-    """Builds the CREATE MACRO statements for a DuckDB connection."""
-    return [f"CREATE MACRO {body}" for body in _bodies()]
+def called_macros(sql: str, known: Set[str] = frozenset()) -> dict[str, str]:
+    """Returns the CREATE MACRO statements that a rendered statement needs, by name, callees before callers.
+
+    Names within texts count as calls.
+
+    Args:
+        known: macros that need not be created.
+    """
+    wanted = {name.lower() for name in _NAME.findall(sql)} - known
+    if not wanted:
+        return {}
+    found: dict[str, str] = {}
+    for body in reversed(_bodies()):  # callers before callees
+        name, _, text = body.partition("(")
+        if name in wanted:
+            found[name] = f"CREATE MACRO {body}"
+            wanted.update(set(_NAME.findall(text)) - known)
+    return dict(reversed(found.items()))
 
 
 def macro_names() -> frozenset[str]:
@@ -420,26 +450,40 @@ def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
 
 
 def check_depth(tree: exp.Expr) -> None:
-    """Checks that calls are not nested so deeply that binding them would not end.
+    """Checks that calls and conditions are not nested so deeply that binding them would not end.
+
+    Binding copies the arguments of growing calls, and the operand of BETWEEN, IN, NULLIF and CASE x WHEN. A
+    depth is the number of doublings of a node.
 
     Raises:
         InvalidInputError: more than `_DEPTH_MAX` of them.
     """
     growing = growing_names()
-    depths: dict[int, int] = {}
-    for node in tree.find_all(exp.Anonymous):  # from the root: outer calls first
-        if str(node.this) not in growing:
+    depths: dict[int, tuple[int, int]] = {}  # of the node, and of what it copies
+    for node in tree.find_all(exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case):  # outer ones first
+        if isinstance(node, exp.Anonymous) and str(node.this) not in growing:
             continue
+        below: exp.Expr = node
         above = node.parent
         while above is not None and id(above) not in depths and above is not tree:
-            above = above.parent
-        depths[id(node)] = depth = depths.get(id(above), 0) + 1
-        if depth > _DEPTH_MAX:
+            below, above = above, above.parent
+        outside, inside = depths.get(id(above), (0, 0))
+        is_copied = isinstance(above, exp.Anonymous) or below.arg_key == "this"
+        depth = inside if is_copied else outside
+        depths[id(node)] = depth, depth + (_copies(node) - 1).bit_length()
+        if depth >= _DEPTH_MAX:
             raise InvalidInputError(
                 f"more than {_DEPTH_MAX} functions or conditions are nested within each other; "
                 "compute a part in a subquery or in another column",
                 kind="not_supported",
             )
+
+
+def _copies(node: exp.Expr) -> int:
+    """Returns how often binding copies the operand of a node, or the arguments of a call."""
+    if isinstance(node, exp.Case):
+        return len(node.args["ifs"]) if node.this is not None else 1
+    return max(len(node.expressions), 2) if isinstance(node, exp.In) else 2
 
 
 def _calls_on_aggregates(tree: exp.Expr) -> set[int]:

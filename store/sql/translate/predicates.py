@@ -90,7 +90,7 @@ def _own_conditions(part: exp.Expr, relation: Relation, *, is_alone: bool) -> li
         return None
     if column.table.lower() != relation.alias.lower() and (column.table or not is_alone):
         return None
-    known = relation.column_type(column.name)
+    known = relation.schema.types.get(column.name.lower())
     return _conditions(part, *known) if known is not None else None
 
 
@@ -178,7 +178,7 @@ def _column_of(node: exp.Expr) -> exp.Column | None:
 
 def _conditions(node: exp.Expr, name: str, kind: ColumnType) -> list[Condition] | None:
     """Returns the conditions equivalent to a node with a `_column_of`, None when a scan cannot decide it."""
-    if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.is_nested:
+    if kind.name in ("FLOAT", "DOUBLE", "JSON") or kind.children:
         return _null_test(node, name)
     if isinstance(node, exp.Between):
         if node.args.get("symmetric"):

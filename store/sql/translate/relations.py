@@ -19,30 +19,17 @@ import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.expressions.condition import Condition
+from seqstore.store.read.first_rows import KeyOrder
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.tablets import Tablets
-from seqstore.store.schema.column import (
-    DELETE_SIGN,
-    GROUPS_COL,
-    HIDDEN_COLUMNS,
-    ROW_ID_COL,
-    SEQUENCE_COL,
-    VERSION_COL,
-    hidden_name,
-)
+from seqstore.store.schema.column import HIDDEN_COLUMNS
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.dialect import TABLETS
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
-from seqstore.store.types.column_types import ColumnType, parse_type
+from seqstore.store.types.column_types import ColumnType
 
-_HIDDEN_TYPES: Final = {
-    DELETE_SIGN: parse_type("TINYINT"),
-    VERSION_COL: parse_type("BIGINT"),
-    GROUPS_COL: parse_type("BIGINT"),
-    ROW_ID_COL: parse_type("BIGINT"),
-}
 _KEYS_MAX: Final = 10_000
 VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
 _UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
@@ -106,6 +93,7 @@ class Relation:
         is_where_decided: the conditions cover the whole WHERE of a query on this table alone.
         is_decided_once: DuckDB need not test the conditions again.
         is_unfiltered: DuckDB decides the conditions; the scan uses them only to skip batches by zone maps.
+        first: the query needs only the first rows of an order by key, as many as it says.
         schema: the snapshot's schema.
     """
 
@@ -121,6 +109,7 @@ class Relation:
     is_where_decided: bool = False
     is_decided_once: bool = False
     is_unfiltered: bool = False
+    first: tuple[KeyOrder, int] | None = None
     schema: TableSchema = field(init=False)
 
     def __post_init__(self) -> None:
@@ -131,7 +120,7 @@ class Relation:
         """The first equality on each key column that has one."""
         fixed: dict[str, Condition] = {}
         for condition in self.conditions:
-            if condition.is_equality and condition.column in self.schema.key:
+            if condition.operator in ("=", "in") and condition.column in self.schema.key:
                 fixed.setdefault(condition.column, condition)
         return fixed
 
@@ -145,7 +134,7 @@ class Relation:
         if math.prod(map(len, choices)) > _KEYS_MAX:
             return None
         columns = zip(*itertools.product(*choices), strict=True)
-        fields = [*self.schema.arrow_of(self.schema.key)]
+        fields = [self.schema.fields[name] for name in self.schema.key]
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, fields, strict=True)]
         return pa.table(arrays, schema=pa.schema(fields))
 
@@ -161,32 +150,17 @@ class Relation:
             parts.append(any_partition_filter(self.schema, named))
         return functools.reduce(operator.and_, parts) if parts else None
 
-    def column_type(self, name: str) -> tuple[str, ColumnType] | None:
-        """Returns canonical name and type of a visible or hidden column."""
-        hidden = hidden_name(name)
-        if hidden is None:
-            column = self.schema.find(name)
-            return (column.name, column.type) if column is not None else None
-        if hidden == SEQUENCE_COL:
-            kind = self.schema.sequence_type
-            return (hidden, kind) if kind is not None else None
-        if hidden == GROUPS_COL and not self.schema.groups:
-            return None
-        if hidden == ROW_ID_COL and not self.schema.is_duplicate:
-            return None
-        return hidden, _HIDDEN_TYPES[hidden]
-
     def all_columns(self, *, show_hidden: bool) -> list[tuple[str, ColumnType, str]]:
         """Returns canonical name, type and heading of each column that a `*` stands for."""
         found = [(column.name, column.type, column.name) for column in self.schema.columns]
         hidden = self.schema.hidden_fields() if show_hidden else []
-        known = filter(None, (self.column_type(each.name) for each in hidden))
+        known = [self.schema.types[each.name.lower()] for each in hidden]
         return found + [(name, kind, shown_name(name)) for name, kind in known]
 
     def scanned_schema(self) -> pa.Schema:
         """Returns the Arrow schema of `columns`, under their names in the registered source."""
-        fields = self.schema.arrow_of(self.columns)
-        return pa.schema([pa.field(source_column(field.name), field.type) for field in fields])
+        fields = self.schema.fields
+        return pa.schema([pa.field(source_column(name), fields[name].type) for name in self.columns])
 
 
 def find_relations(
@@ -329,14 +303,14 @@ def _version(node: exp.Table, partition: exp.Partition | None) -> Version:
 def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
     """Sets the columns that each relation reads: those named anywhere in the query, or all behind a `*`."""
     mentioned = {node.name.lower() for node in tree.find_all(exp.Identifier)}
-    hidden = {found for name in mentioned if (found := hidden_name(name)) is not None}
     is_natural = any(join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join))
     starred = {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
     for relation in relations:
         schema = relation.schema
         relation.is_starred = is_natural or relation.alias.lower() in starred or _has_star(relation.node)
-        relation.columns = [name for name in schema.names if relation.is_starred or name.lower() in mentioned]
-        is_shown = show_hidden and relation.is_starred
+        named = {schema.types[name][0] for name in mentioned if name in schema.types}
+        relation.columns = [name for name in schema.names if relation.is_starred or name in named]
+        hidden, is_shown = named.intersection(HIDDEN_COLUMNS), show_hidden and relation.is_starred
         if (is_shown or hidden) and isinstance(relation.snapshot, Snapshot):
             stored = (field.name for field in schema.hidden_fields())
             relation.columns += [name for name in stored if is_shown or name in hidden]

@@ -21,7 +21,7 @@ from seqstore.store.sql.translate.conversions import as_date, as_integer, as_mom
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
-from seqstore.store.sql.translate.relations import Relation, shown_name, source_column
+from seqstore.store.sql.translate.relations import Relation, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
@@ -109,11 +109,14 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
 
 
-def place_source(relation: Relation, number: int, *, largeint: Set[str], is_marked: bool) -> str:
+def place_source(
+    relation: Relation, number: int, columns: Sequence[str], *, largeint: Set[str], is_marked: bool
+) -> str:
     """Replaces a relation's table in the tree by its registered source, and returns the name of that.
 
     Args:
         number: the relation's number, which names the source.
+        columns: of the relation, under their names in the source.
         largeint: columns to read as HUGEINT.
         is_marked: only rows that the source marks as live count.
     """
@@ -126,7 +129,6 @@ def place_source(relation: Relation, number: int, *, largeint: Set[str], is_mark
     )
     replacement: exp.Expr = source
     if largeint or is_marked:
-        columns = map(source_column, relation.columns)
         items = (_source_item(column, is_largeint=column in largeint) for column in columns)
         inner = exp.select(*items).from_(source)
         if is_marked:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -13,17 +15,17 @@ from seqstore.store.types.column_types import ColumnType
 T = TypeVar("T")
 
 
+@dataclass(eq=False)
 class TypeSearch(ABC, Generic[T]):
     """Finds the types of nodes; each node is looked at once.
 
-    Args:
-        relations: the tables that the tree reads.
+    Attributes:
+        relations: the tables that the tree reads, by `id` of their node.
     """
 
-    def __init__(self, relations: Sequence[Relation]) -> None:
-        self._relations = {id(relation.node): relation for relation in relations}
-        self._found: dict[int, T | None] = {}
-        self._found_columns: dict[int, list[tuple[str, T | None]] | None] = {}
+    relations: Mapping[int, Relation]
+    _found: dict[int, T | None] = field(default_factory=dict, init=False)
+    _found_columns: dict[int, list[tuple[str, T | None]] | None] = field(default_factory=dict, init=False)
 
     def of(self, node: exp.Expr | None) -> T | None:
         """Returns the type of a value, None when it is not known."""
@@ -48,7 +50,7 @@ class TypeSearch(ABC, Generic[T]):
 
     def columns(self, query: exp.Expr) -> list[T | None]:
         """Returns the types of the columns of a query's result, none when `*` hides them."""
-        return [kind for _name, kind in self._columns(query) or ()]
+        return list(map(itemgetter(1), self._columns(query) or ()))
 
     def scalar_subquery(self, node: exp.Expr) -> T | None:
         """Returns the type of the one column of a subquery."""
@@ -63,43 +65,44 @@ class TypeSearch(ABC, Generic[T]):
         while isinstance(select, exp.Select):
             for source in _sources(select):
                 if not column.table or source.alias_or_name.lower() == column.table.lower():
-                    for found in self._of_source(source, column.name.lower()):
-                        return found
+                    found = self._of_source(source, column.name.lower())
+                    if found is not None:
+                        return found[0]
             if select.args.get("laterals"):  # their columns have no known type
                 return None
             select = select.parent_select  # of a correlated subquery
         return None
 
-    def _of_source(self, source: exp.Expr, name: str) -> Iterator[T | None]:
-        """Yields the type of each column of that name in a source, in its order."""
-        relation = self._relations.get(id(source))
+    def _of_source(self, source: exp.Expr, name: str) -> tuple[T | None] | None:
+        """Returns the type of the first column of that name in a source, None when it has none."""
+        relation = self.relations.get(id(source))
         if relation is not None:
-            known = relation.column_type(name)
-            if known is not None:
-                yield self.stored(known[1])
-            return
+            known = relation.schema.types.get(name)
+            return (self.stored(known[1]),) if known is not None else None
         query, renamed = _query_of(source)
         if query is not None and not renamed:
-            yield from self._of_name(query, name)
-        elif query is not None and name in renamed:
-            yield self._of_place(query, renamed.index(name))
+            return self._of_name(query, name)
+        if query is not None and name in renamed:
+            return (self._of_place(query, renamed.index(name)),)
+        return None
 
-    def _of_name(self, query: exp.Expr, name: str) -> Iterator[T | None]:
-        """Yields the type of each column of that name in the result of a query, in its order."""
+    def _of_name(self, query: exp.Expr, name: str) -> tuple[T | None] | None:
+        """Returns the type of the first column of that name in a query's result, None when it has none."""
         if isinstance(query, exp.Subquery):
-            yield from self._of_name(query.this, name)
-        elif isinstance(query, exp.SetOperation):
-            for known, kind in self._columns(query) or ():
-                if known == name:
-                    yield kind
+            return self._of_name(query.this, name)
+        if isinstance(query, exp.SetOperation):
+            return next(((kind,) for known, kind in self._columns(query) or () if known == name), None)
         if not isinstance(query, exp.Select):
-            return
+            return None
         for item in query.expressions:
             if _is_star(item):
-                for source in _sources(query):
-                    yield from self._of_source(source, name)
+                found = (self._of_source(source, name) for source in _sources(query))
+                first = next((each for each in found if each is not None), None)
+                if first is not None:
+                    return first
             elif item.alias_or_name.lower() == name:
-                yield self.of(item)
+                return (self.of(item),)
+        return None
 
     def _of_place(self, query: exp.Expr, place: int, count: int | None = None) -> T | None:
         """Returns the type of the column at a place of a query's result, which has `count` columns."""
@@ -138,10 +141,10 @@ class TypeSearch(ABC, Generic[T]):
 
     def _of_star(self, select: exp.Select, star: exp.Expr) -> list[tuple[str, T | None]] | None:
         """Returns the columns of a `*` over one table or subquery, None for any other."""
-        sources = list(_sources(select))
+        sources = _sources(select)
         if len(sources) != 1 or not isinstance(star, exp.Star) or any(star.args.values()):
             return None
-        relation = self._relations.get(id(sources[0]))
+        relation = self.relations.get(id(sources[0]))
         if relation is not None:
             stored = relation.schema.columns
             return [(column.name.lower(), self.stored(column.type)) for column in stored]
@@ -175,11 +178,8 @@ def _query_of(source: exp.Expr) -> tuple[exp.Expr | None, list[str]]:
     return named.this, [column.name.lower() for column in columns or []]
 
 
-def _sources(select: exp.Select) -> Iterator[exp.Expr]:
-    source = select.args.get("from_")
+def _sources(select: exp.Select) -> list[exp.Expr]:
+    source, joins = select.args.get("from_"), select.args.get("joins") or []
     if source is not None:
-        yield source.this
-        for join in source.this.args.get("joins") or []:
-            yield join.this
-    for join in select.args.get("joins") or []:
-        yield join.this
+        joins = [source, *(source.this.args.get("joins") or []), *joins]
+    return [each.this for each in joins]

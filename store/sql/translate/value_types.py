@@ -128,7 +128,7 @@ def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> list[str | None
     Returns:
         The types of the columns of a query's result, none when `*` hides them.
     """
-    types = _ValueTypes(relations)
+    types = _ValueTypes({id(relation.node): relation for relation in relations})
     for node in reversed(list(tree.walk(bfs=True))):  # leaves first: the search is never deep
         if _may_be_known(node):
             note(node, types.find(node))

@@ -38,7 +38,7 @@ def rows(keys: list[int], random: np.random.Generator) -> pa.Table:
         {
             "k": pa.array(keys, pa.int32()),
             "t": [f"{'x' * 61 if key % 3 else ''}{key:05d}" for key in keys],
-            "a": pa.array(maybe(int, random.choice([0.0, 0.3, 1.0])), pa.int64()),
+            "a": pa.array(maybe(int, float(random.choice([0.0, 0.3, 1.0]))), pa.int64()),
             "d": pa.array(maybe(lambda i: _DAY + timedelta(i), 0.1), pa.date32()),
             "n": pa.array(maybe(lambda i: Decimal(i) / 4, 0.0), pa.decimal128(9, 2)),
         }
