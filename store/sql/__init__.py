@@ -6,13 +6,32 @@ evaluate     queries on snapshots: the scan-only plan, or DuckDB without files, 
 write        the rows of INSERT, UPDATE, DELETE and MERGE
 session      sessions, variables, privileges, processes, information_schema
 statements   one module a family of statements: their words, a parse and a run function
+
+Sessions and statements are imported when they are first used: loads need no more than expressions.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from seqstore.store.sql.result import Result
-from seqstore.store.sql.session.server_context import ServerContext
-from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import all_kinds, parse
 
-all_kinds()  # imports the statements, which stand above sessions
+if TYPE_CHECKING:
+    from seqstore.store.sql.session.server_context import ServerContext
+    from seqstore.store.sql.session.session import Session
+
+_LATE: Final = {
+    "ServerContext": "seqstore.store.sql.session.server_context",
+    "Session": "seqstore.store.sql.session.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_LATE[name]), name)
+    all_kinds()  # imports the statements, which stand above sessions
+    return found
+
 
 __all__ = ["Result", "ServerContext", "Session", "parse"]

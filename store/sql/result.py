@@ -17,12 +17,16 @@ class Result:
         affected_rows: rows that a write accepted.
         info: label, status and id of a write in Doris's form (`write_info`).
         warnings: the lines of SHOW WARNINGS.
+        generated_id: the first value that an INSERT generated for the AUTO_INCREMENT column, 0 for none.
+        insert_id: that value, or else the last one that the rows brought; for the OK packet.
     """
 
     rows: pa.Table | None = None
     affected_rows: int = 0
     info: str = ""
     warnings: tuple[str, ...] = ()
+    generated_id: int = 0
+    insert_id: int = 0
 
     @property
     def columns(self) -> list[str]:

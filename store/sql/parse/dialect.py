@@ -105,6 +105,13 @@ class SqlParser(DorisParser):
     PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}
 
+    def _parse_types(self, *arguments: Any, **named: Any) -> Any:
+        """Parses a type; DECIMAL without digits is DECIMAL(38, 9), as in the declaration of a column."""
+        found = super()._parse_types(*arguments, **named)
+        if isinstance(found, exp.DataType) and found.is_type("DECIMAL") and not found.expressions:
+            found.set("expressions", exp.DataType.build("DECIMAL(38, 9)").expressions)
+        return found
+
     def _parse_table_parts(self, *arguments: Any, **named: Any) -> Any:
         """Parses a table's name, and `TABLET (id, ..)` behind it: the shares of its rows to read."""
         table = super()._parse_table_parts(*arguments, **named)

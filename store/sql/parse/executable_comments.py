@@ -10,6 +10,7 @@ from typing import Final
 
 # The server's version (translate.functions.SERVER_VERSION), as these comments write it.
 VERSION: Final = 50799
+OPENING: Final = "/*!"
 _PARTS: Final = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|--[^\n]*|#[^\n]*"
     r"|(?P<open>/\*!(?P<version>\d{5,6})?)|/\*.*?\*/|(?P<close>\*/)",
@@ -19,8 +20,6 @@ _PARTS: Final = re.compile(
 
 def uncommented(text: str) -> str:
     """Replaces the marks of the comments that this server executes by blanks of the same length."""
-    if "/*!" not in text:
-        return text
     parts: list[str] = []
     end = at = 0
     is_open = False

@@ -26,7 +26,7 @@ def parse_select(stream: TokenStream) -> Any:
     WITH may precede UPDATE and DELETE too.
     """
     stream.at = 0
-    if stream.word() == "WITH" and (change := _change_behind_with(stream)) is not None:
+    if stream.first_word == "WITH" and (change := _change_behind_with(stream)) is not None:
         return change
     return parse_query(stream)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn, TypeVar
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.dialect import SqlDialect
-from seqstore.store.sql.parse.executable_comments import uncommented
+from seqstore.store.sql.parse.executable_comments import OPENING, uncommented
 from seqstore.store.sql.parse.sqlglot_adapter import (
     ParseError,
     SqlglotError,
@@ -66,7 +66,8 @@ def split_statements(text: str) -> list[TokenStream]:
     Raises:
         InvalidInputError: a string, quoted name or comment is not closed.
     """
-    text = uncommented(text)
+    if OPENING in text:
+        text = uncommented(text)
     streams: list[TokenStream] = []
     start = 0
     tokens = _tokenize(text)
@@ -141,12 +142,17 @@ class TokenStream:
         tokens: of this statement only.
         end: offset just behind the statement.
         at: index of the next token.
+        first_word: of the statement, as `word` returns it.
     """
 
     text: str
     tokens: list[Token]
     end: int
     at: int = 0
+    first_word: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_word = self.word(-self.at)
 
     @property
     def is_done(self) -> bool:
@@ -201,7 +207,7 @@ class TokenStream:
             self.at += 1
 
     def need_end(self) -> None:
-        if not self.is_done:
+        if self.at < len(self.tokens):
             self.fail("the end of the statement")
 
     def fail(self, expected: str) -> NoReturn:

@@ -25,7 +25,7 @@ from seqstore.store.sql.parse.statement_values import (
 
 SYSTEM_DATABASE: Final = "information_schema"
 _PUBLIC: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
-                  "WITH", "(", "HELP", "LOCK", "UNLOCK")  # fmt: skip
+                  "WITH", "(", "HELP", "LOCK", "UNLOCK", "SAVEPOINT", "RELEASE")  # fmt: skip
 _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(_PUBLIC, ""),
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "LOAD", "TRUNCATE", "CANCEL"), "LOAD"),

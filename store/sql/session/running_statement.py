@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +11,6 @@ from typing import Final
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime.cancellation import Cancellation, watched
 from seqstore.store.sql.session import variables as names
-from seqstore.store.sql.session.variables import Variables
 
 _READS: Final = frozenset(["SELECT", "WITH", "(", "EXPLAIN", "SHOW", "DESC", "DESCRIBE", "SET", "USE"])
 _WRITES: Final = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "TRUNCATE", "COMMIT"])
@@ -25,16 +24,19 @@ class TimeLimit:
     variable: str = ""
 
     @classmethod
-    def of(cls, first_word: str, variables: Variables) -> TimeLimit:
+    def of(cls, first_word: str, values: Mapping[str, str]) -> TimeLimit:
         """Returns the limit of a kind of statement; maintenance has none.
 
         As in Doris, writes may take the larger of `insert_timeout` and `query_timeout`.
+
+        Args:
+            values: of the session's variables.
         """
         if first_word in _READS:
-            return cls(variables.number(names.QUERY_TIMEOUT), names.QUERY_TIMEOUT)
+            return cls(float(values[names.QUERY_TIMEOUT]), names.QUERY_TIMEOUT)
         if first_word in _WRITES:
-            name = max((names.INSERT_TIMEOUT, names.QUERY_TIMEOUT), key=variables.number)
-            return cls(variables.number(name), name)
+            name = max((names.INSERT_TIMEOUT, names.QUERY_TIMEOUT), key=lambda name: float(values[name]))
+            return cls(float(values[name]), name)
         return cls()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Final
@@ -21,7 +21,7 @@ from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
-from seqstore.store.sql.evaluate.duck import MemoryShare, QueryConnection
+from seqstore.store.sql.evaluate.connections import MemoryShare, QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -34,7 +34,7 @@ from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
 from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
-from seqstore.store.sql.session.workload import LIMITED, memory_share
+from seqstore.store.sql.session.workload import LIMITED
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
 from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
 from seqstore.store.sql.translate.views import tables_behind
@@ -49,7 +49,7 @@ _utc_now: Final = partial(datetime.now, UTC)
 # First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
-                          "KILL", "LOCK", "UNLOCK")  # fmt: skip
+                          "KILL", "LOCK", "UNLOCK", "SAVEPOINT", "RELEASE")  # fmt: skip
 _CHANGES: Final = (
     "CREATE",
     "DROP",
@@ -74,6 +74,8 @@ class Session:
         database: the current one, None before USE.
         variables: of this session; `user_variables` are those with `@`.
         warnings: of the statement before.
+        last_insert_id: LAST_INSERT_ID() of MySQL: the first value that the last INSERT which generated any
+            gave to the AUTO_INCREMENT column.
         transactions: begins and ends the session's transactions.
     """
 
@@ -98,6 +100,7 @@ class Session:
         self.variables = Variables(self.server.global_variables)
         self.user_variables: dict[str, str | None] = {}
         self.warnings: tuple[str, ...] = ()
+        self.last_insert_id = 0
         self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
         self._group: WorkloadGroup | None = None  # of the running statement
@@ -135,6 +138,7 @@ class Session:
                 result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings
+        self.last_insert_id = result.generated_id or self.last_insert_id
         return result
 
     def _enter(self, statement: object, first_word: str) -> None:
@@ -147,7 +151,7 @@ class Session:
         elif isinstance(statement, (st.Insert, st.DmlStatement)):
             transactions.check_writable()
             transactions.begin_implicitly()
-        elif isinstance(statement, st.Query) and not transactions.autocommit and self._reads(statement):
+        elif isinstance(statement, st.Query) and not self.variables.autocommit and self._reads(statement):
             transactions.begin_implicitly()
 
     @contextmanager
@@ -157,7 +161,7 @@ class Session:
         A statement that another one runs has the limit and the place of that one.
         """
         is_inner = self._running.is_running
-        with self._running.within(TimeLimit.of(first_word, self.variables)):
+        with self._running.within(TimeLimit.of(first_word, self.variables.values)):
             if is_inner:
                 yield
                 return
@@ -165,7 +169,8 @@ class Session:
             if start not in LIMITED:
                 yield
                 return
-            with self.server.queues.admitted(self.workload_group) as self._group:
+            self._group = self.workload_group()
+            with self.server.queues.admitted(self._group, self.workload_group):
                 yield
 
     @internal
@@ -177,10 +182,10 @@ class Session:
             InvalidInputError: it names none.
         """
         groups = self.store.workload_groups
-        if self.user is None and not self.variables.is_own(names.WORKLOAD_GROUP):  # in a program
+        if self.user is None and names.WORKLOAD_GROUP not in self.variables.own:  # in a program
             return WorkloadGroup(NORMAL)
         own, self._user_properties = groups.of_user(self.user or ROOT)
-        wanted = self.variables.get(names.WORKLOAD_GROUP) or own.name
+        wanted = self.variables.values[names.WORKLOAD_GROUP] or own.name
         if wanted == own.name:
             return own
         if not self._is_administrator():
@@ -197,9 +202,9 @@ class Session:
     def _memory_share(self) -> MemoryShare | None:
         """Returns the memory that the session's next query shares with others."""
         group = self._group if self._group is not None else self.workload_group()
-        limit = int(self.variables.number(names.EXEC_MEM_LIMIT))
+        limit = int(self.variables.values[names.EXEC_MEM_LIMIT])
         limit = min(limit, int(self._user_properties.get(USER_MEMORY, limit)))
-        return memory_share(group, limit, id(self))
+        return MemoryShare.of(group, limit, id(self))
 
     def _is_administrator(self) -> bool:
         account = self.store.accounts.find(self.user) if self.user is not None else None
@@ -215,7 +220,7 @@ class Session:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         self._enter(query, "SELECT")
         with (
-            self.variables.changed(query.settings),
+            self.variables.changed(query.settings) if query.settings else nullcontext(),
             self._run_within("SELECT", "SELECT"),
             self.query_context(trees=[query.tree]) as context,
             open_query(query, context) as reader,
@@ -237,12 +242,13 @@ class Session:
         """
         with ExitStack() as held:
             versions = _StatementVersions(self, held, target, self._moment(target, trees, held))
-            now, show_hidden = self._clock(), self.variables.flag(names.SHOW_HIDDEN_COLUMNS)
+            now, show_hidden = self._clock(), names.SHOW_HIDDEN_COLUMNS in self.variables.on
 
             @cache
             def evaluation() -> EvaluationContext:
                 moment = Moment.at(now, self.variables.zone)
-                return EvaluationContext(moment, self.database, self.user or ROOT, self.server.connection_id)
+                user, number = self.user or ROOT, self.server.connection_id
+                return EvaluationContext(moment, self.database, user, number, self.last_insert_id)
 
             yield QueryContext(
                 versions.open,
@@ -252,7 +258,7 @@ class Session:
                 self._variable,
                 versions.find_view,
                 show_hidden,
-                show_hidden or self.variables.flag(names.SKIP_DELETE_SIGN),
+                show_hidden or names.SKIP_DELETE_SIGN in self.variables.on,
                 versions.logged,
             )
 
@@ -265,6 +271,9 @@ class Session:
         if self.transaction is not None:
             return self.transaction.moment
         # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
+        trees = list(trees)
+        if sum([len(list(tree.find_all(exp.Table))) for tree in trees]) < 2:
+            return None
         found = [name for tree in trees for name in mentioned_tables(tree)]
         names = {(name.database or self.database, name.name) for name in found}
         return held.enter_context(self.store.snapshot()) if len(names) > 1 else None
@@ -422,6 +431,8 @@ class Session:
     def _variable(self, name: str, scope: str) -> str | None:
         if scope == "user":
             return self.user_variables.get(name.lower())
+        if name.lower() in names.LAST_INSERT_ID and scope != "global":
+            return str(self.last_insert_id)
         value = self.variables.get(name, is_global=scope == "global")
         if value is None:
             raise InvalidInputError(f"Unknown system variable '{name}'", kind="unknown_variable")

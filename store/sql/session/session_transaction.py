@@ -7,6 +7,8 @@
    `autocommit_off_begins_transaction = false` leaves each statement a transaction of its own, as Doris does.
 3. Isolation level and access mode are variables of the session. SET TRANSACTION without a scope sets them for
    the next transaction alone, which may be one statement.
+4. A savepoint is a name in a transaction that has written nothing. ROLLBACK TO it has nothing to undo, and is
+   refused once the transaction has written: statements before the end cannot be undone together.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class SessionTransaction:
         current: the open one, else None.
         is_implicit: no BEGIN began it.
         is_read_only: it refuses statements that write.
+        savepoints: their names, the oldest first, in lower case.
     """
 
     @internal
@@ -47,14 +50,10 @@ class SessionTransaction:
         self.current: Transaction | None = None
         self.is_implicit = False
         self.is_read_only = False
+        self.savepoints: list[str] = []
         self._store = store
         self._variables = variables
         self._next: dict[str, str] = {}  # of the next transaction alone
-
-    @property
-    def autocommit(self) -> bool:
-        """Whether a statement outside of BEGIN .. COMMIT is a transaction of its own."""
-        return self._variables.flag(names.AUTOCOMMIT) or not self._variables.flag(names.OFF_BEGINS)
 
     def set_autocommit(self, value: str | None) -> None:
         """Sets the variable; a change from off to on commits the open transaction.
@@ -62,9 +61,9 @@ class SessionTransaction:
         Raises:
             ConflictError: that transaction met one; it is rolled back, and autocommit stays off.
         """
-        before = self.autocommit
+        before = self._variables.autocommit
         self._variables.set(names.AUTOCOMMIT, value)
-        if before or not self.autocommit:
+        if before or not self._variables.autocommit:
             return
         try:
             self.commit()
@@ -88,11 +87,11 @@ class SessionTransaction:
     def isolation(self) -> str | None:
         """Returns the isolation level of a transaction that begins now, None for that of each table."""
         level = self._next.pop(names.TRANSACTION_ISOLATION, None)
-        return names.isolation_of(level or self._variables.get(names.TRANSACTION_ISOLATION) or "")
+        return names.ISOLATION_LEVELS.get(level or self._variables.values[names.TRANSACTION_ISOLATION])
 
     def _is_next_read_only(self) -> bool:
         value = self._next.get(names.TRANSACTION_READ_ONLY)
-        return value == "true" if value is not None else self._variables.flag(names.TRANSACTION_READ_ONLY)
+        return value == "true" if value is not None else names.TRANSACTION_READ_ONLY in self._variables.on
 
     def begin(
         self, *, label: str | None = None, database: str | None = None, is_read_only: bool | None = None
@@ -116,14 +115,14 @@ class SessionTransaction:
 
         Its label is stored with its rows: one that only reads leaves no trace in the catalog.
         """
-        if self.current is None and not self.autocommit:
+        if self.current is None and not self._variables.autocommit:
             self._begin(None, None, is_read_only=None, is_implicit=True)
 
     def _begin(
         self, label: str | None, database: str | None, *, is_read_only: bool | None, is_implicit: bool
     ) -> None:
         variables = self._variables
-        timeout = max(variables.number(names.INSERT_TIMEOUT), variables.number(names.QUERY_TIMEOUT))
+        timeout = max(float(variables.values[name]) for name in (names.INSERT_TIMEOUT, names.QUERY_TIMEOUT))
         app_id, version = variables.take_app_pair()
         read_only = self._is_next_read_only() if is_read_only is None else is_read_only
         self.current = self._store.transaction(
@@ -134,9 +133,10 @@ class SessionTransaction:
             txn_version=version,
             database=database,
             isolation=self.isolation(),
-            reads_own_writes=variables.flag(names.READS_OWN_WRITES),
+            reads_own_writes=names.READS_OWN_WRITES in variables.on,
         )
         self.is_implicit, self.is_read_only = is_implicit, read_only
+        self.savepoints.clear()
         self._next.clear()
 
     def check_writable(self) -> None:
@@ -151,6 +151,48 @@ class SessionTransaction:
         if is_read_only:
             raise InvalidInputError(
                 "Cannot execute statement in a READ ONLY transaction.", kind="read_only_transaction"
+            )
+
+    def set_savepoint(self, name: str) -> None:
+        """Sets a savepoint; one of that name moves here.
+
+        Raises:
+            InvalidInputError: no transaction is open, or it has written.
+        """
+        self._refuse_undoing("SAVEPOINT")
+        self.savepoints = [*(known for known in self.savepoints if known != name.lower()), name.lower()]
+
+    def rollback_to(self, name: str) -> None:
+        """Returns to a savepoint, behind which nothing was written; later ones are forgotten.
+
+        Raises:
+            InvalidInputError: no transaction is open, it has written, or it has no such savepoint.
+        """
+        self._refuse_undoing("ROLLBACK TO SAVEPOINT")
+        del self.savepoints[self._place_of(name) + 1 :]
+
+    def release_savepoint(self, name: str) -> None:
+        """Forgets a savepoint and those behind it.
+
+        Raises:
+            InvalidInputError: no transaction is open, or it has no such savepoint.
+        """
+        if self.current is None or not self.savepoints:
+            self._refuse_undoing("RELEASE SAVEPOINT")
+        del self.savepoints[self._place_of(name) :]
+
+    def _place_of(self, name: str) -> int:
+        if name.lower() not in self.savepoints:
+            raise InvalidInputError(f"SAVEPOINT {name} does not exist", kind="unknown_savepoint")
+        return self.savepoints.index(name.lower())
+
+    def _refuse_undoing(self, words: str) -> None:
+        if self.current is None or self.current.has_written:
+            where = "outside of a transaction" if self.current is None else "after a write of the transaction"
+            raise InvalidInputError(
+                f"{words} is not supported {where}: a statement that fails undoes only itself; ROLLBACK "
+                "undoes the whole transaction",
+                kind="not_supported",
             )
 
     def end_for(self) -> None:

@@ -121,29 +121,29 @@ def _parsed_query(text: str) -> Query | None:
 
 def parse_statement(stream: TokenStream) -> Any:
     """Reads one statement to its end, as a value of the class that its kind names."""
-    for wrapped in wrappers():
-        statement = wrapped(stream)
-        if statement is not None:
-            return statement
-    return parse_plain_statement(stream)
+    wrapper = _wrappers().get(stream.first_word)
+    statement = wrapper(stream) if wrapper is not None else None
+    return statement if statement is not None else parse_plain_statement(stream)
 
 
 @cache
-def wrappers() -> tuple[Callable[[TokenStream], Any], ...]:
-    """Collects the `WRAPPERS` of the modules: parsers of a statement around another, None for any other."""
+def _wrappers() -> dict[str, Callable[[TokenStream], Any]]:
+    """Collects the `WRAPPERS` of the modules: by first word, the parser of a statement that may stand around
+    another; it returns None for one that does not."""
     modules = pkgutil.iter_modules(importlib.import_module(_KINDS).__path__)
     found = (importlib.import_module(f"{_KINDS}.{module.name}") for module in modules)
-    return tuple(wrapper for module in found for wrapper in getattr(module, "WRAPPERS", ()))
+    return {word: parse for module in found for word, parse in getattr(module, "WRAPPERS", {}).items()}
 
 
 def parse_plain_statement(stream: TokenStream) -> Any:
     """Reads one statement that stands around no other."""
-    kinds = _by_first_word().get(stream.word(), ())
+    kinds = _by_first_word().get(stream.first_word, ())
     for words, kind in kinds:
         if len(words) == 1 or _matches(stream, words):
             stream.at += words.index("*") if "*" in words else len(words)
             statement = kind.parse(stream)
-            stream.need_end()
+            if stream.at < len(stream.tokens):
+                stream.need_end()
             return statement
     following = sorted({words[1] for words, kind in kinds if len(words) > 1 and not kind.is_refused})
     if not following:

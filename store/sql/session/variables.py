@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -47,7 +47,7 @@ _OLD_NAMES: Final = {"tx_isolation": TRANSACTION_ISOLATION, "tx_read_only": TRAN
 _REPEATABLE_READ: Final = "REPEATABLE-READ"
 # Levels of SET TRANSACTION ISOLATION LEVEL; None is the level of each table, and at least the promised one.
 # Spark's JDBC writer and most connection pools set the weaker two.
-_LEVELS: Final[dict[str, str | None]] = {
+ISOLATION_LEVELS: Final[dict[str, str | None]] = {
     "READ-UNCOMMITTED": None,
     "READ-COMMITTED": None,
     _REPEATABLE_READ: None,
@@ -60,6 +60,7 @@ QUERY_TIMEOUT: Final = "query_timeout"
 EXEC_MEM_LIMIT: Final = "exec_mem_limit"
 WORKLOAD_GROUP: Final = "workload_group"
 MAX_ALLOWED_PACKET: Final = "max_allowed_packet"
+LAST_INSERT_ID: Final = ("last_insert_id", "identity")  # read as variables too: the value of the function
 _MEMORY_BYTES_MIN: Final = 16 << 20
 
 _BOOLEANS: Final = {
@@ -145,17 +146,38 @@ class Variables:
 
     Args:
         shared: the global values that were set, by name; pass one dict to all sessions of a server.
+
+    Attributes:
+        values: the session's value of every known variable.
+        on: the boolean variables that are true in the session.
+        own: the variables that the session, or SET GLOBAL before it, gave a value.
+        autocommit: a statement outside of BEGIN .. COMMIT is a transaction of its own.
+        zone: name or `+hh:mm` of the session's time zone, or SYSTEM for the machine's.
     """
+
+    values: Mapping[str, str]
+    on: Collection[str]
+    own: Collection[str]
+    autocommit: bool
+    zone: str
 
     def __init__(self, shared: dict[str, str] | None = None) -> None:
         self._shared = shared if shared is not None else {}
         self._own = dict(self._shared)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Sets the attributes after a change of the session's own values."""
+        self.values = values = {**_DEFAULTS, **self._own}
+        self.on = frozenset(name for name in _BOOLEANS if values[name].lower() in _TRUE)
+        self.own = self._own.keys()
+        self.autocommit = AUTOCOMMIT in self.on or OFF_BEGINS not in self.on
+        self.zone = values[TIME_ZONE]
 
     def get(self, name: str, *, is_global: bool = False) -> str | None:
         """Returns the value as text, None for an unknown variable."""
         name = _canonical(name)
-        values = self._shared if is_global else self._own
-        return values.get(name, _DEFAULTS.get(name))
+        return self._shared.get(name, _DEFAULTS.get(name)) if is_global else self.values.get(name)
 
     def set(self, name: str, value: str | None, *, is_global: bool = False) -> None:
         """Sets a value; None restores the default. A global value applies to sessions that begin later.
@@ -180,13 +202,11 @@ class Variables:
             values.pop(name, None)
         else:
             values[name] = checked_value(name, value)
+        self._settle()
 
     @contextmanager
     def changed(self, settings: Sequence[tuple[str, str]]) -> Iterator[None]:
         """Sets values for the length of a block, as the hint SET_VAR does for one statement."""
-        if not settings:
-            yield
-            return
         before = dict(self._own)
         try:
             for name, value in settings:
@@ -194,32 +214,22 @@ class Variables:
             yield
         finally:
             self._own = before
-
-    def flag(self, name: str) -> bool:
-        """Returns the value of a boolean variable."""
-        return (self.get(name) or "").lower() in _TRUE
+            self._settle()
 
     def take_app_pair(self) -> tuple[str | None, int | None]:
         """Returns the pair that makes the next write idempotent, (None, None) when none is set.
 
         Resets the version if it applies to one write only.
         """
-        app_id, version = self.get(TXN_APP_ID) or None, self.get(TXN_VERSION) or None
-        if self.flag(TXN_VERSION_AUTO_RESET):
-            self._own.pop(TXN_VERSION, None)
+        app_id, version = self.values[TXN_APP_ID] or None, self.values[TXN_VERSION] or None
+        if TXN_VERSION_AUTO_RESET in self.on:
+            self.set(TXN_VERSION, None)
         return app_id, int(version) if version is not None else None
-
-    def is_own(self, name: str) -> bool:
-        """Returns whether the session, or SET GLOBAL before it, gave a variable a value."""
-        return _canonical(name) in self._own
-
-    def number(self, name: str) -> float:
-        return float(self.get(name) or 0)
 
     @property
     def lock_seconds(self) -> float | None:
         """The seconds to wait for other updates of a table; None stands for the setting."""
-        seconds = self.number(UPDATE_LOCK_SECONDS)
+        seconds = float(self.values[UPDATE_LOCK_SECONDS])
         return None if seconds < 0 else seconds
 
     def dml_options(self, operation: str, *, label: str | None = None, label_prefix: str = "") -> DmlOptions:
@@ -232,7 +242,7 @@ class Variables:
             operation,
             label=label,
             label_prefix=label_prefix,
-            retries=int(self.number(CONFLICT_RETRIES)),
+            retries=int(self.values[CONFLICT_RETRIES]),
             lock_seconds=self.lock_seconds,
             txn_app_id=app_id,
             txn_version=version,
@@ -245,26 +255,15 @@ class Variables:
             default = _DEFAULTS.get(_canonical(name), "")
             yield name, values.get(_canonical(name), default), default
 
-    @property
-    def zone(self) -> str:
-        """Name or `+hh:mm` of the session's time zone, or SYSTEM for the machine's."""
-        return self.get(TIME_ZONE) or SYSTEM_ZONE
-
 
 def _canonical(name: str) -> str:
     lower = name.lower()
     return _OLD_NAMES.get(lower) or _ALIASES.get(lower, lower)
 
 
-def isolation_of(level: str) -> str | None:
-    """Returns the isolation level of the store for a value of `transaction_isolation`, None for each table's
-    own."""
-    return _LEVELS.get(level)
-
-
 def _checked_level(value: str) -> str:
     level = "-".join(re.split(r"[\s_-]+", value.strip().upper())).replace("WRITESERIAL", "WRITE-SERIAL")
-    if level not in _LEVELS:
+    if level not in ISOLATION_LEVELS:
         expected = "SERIALIZABLE, WRITE SERIALIZABLE, REPEATABLE READ, READ COMMITTED or READ UNCOMMITTED"
         raise _refused(TRANSACTION_ISOLATION, value, expected)
     return level

@@ -1,4 +1,4 @@
-"""The statements of workload groups in one process: how many run and wait, and their share of memory."""
+"""The statements of workload groups in one process: how many run and wait."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from typing import Final
 from seqstore.store.catalog.workload_groups import WorkloadGroup
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime import cancellation
-from seqstore.store.runtime.memory_limit import limit_bytes
-from seqstore.store.sql.evaluate import duck
-from seqstore.store.sql.evaluate.duck import MemoryShare
 
 _LOOK_SECONDS: Final = 0.1
 # First words of the statements that a group limits, as in Doris: those that read or write rows.
@@ -43,20 +40,19 @@ class WorkloadQueues:
             return found.running, found.waiting
 
     @contextmanager
-    def admitted(self, find: Callable[[], WorkloadGroup]) -> Iterator[WorkloadGroup]:
+    def admitted(self, group: WorkloadGroup, find: Callable[[], WorkloadGroup]) -> Iterator[None]:
         """Runs a statement of a group as soon as fewer than `max_concurrency` of them run.
 
         Args:
-            find: returns the group as it is now; a change applies to statements that wait.
+            find: returns the group as it is by then; a change applies to statements that wait.
 
         Raises:
             UnavailableError: the queue is full, or the statement waited too long.
         """
-        group = find()
         name = group.name
         self._enter(group, find)
         try:
-            yield group
+            yield
         finally:
             with self._changed:
                 self._counts[name].running -= 1
@@ -95,16 +91,3 @@ def _full(group: WorkloadGroup) -> UnavailableError:
         f"runs {group.max_concurrency} statements; try again later",
         kind="queue_full",
     )
-
-
-def memory_share(group: WorkloadGroup, exec_mem_limit: int, session: int) -> MemoryShare | None:
-    """Returns the share of memory of a session's queries, None for the common one.
-
-    Queries of a group with a limit share that memory. A session with a lower limit of its own has that.
-    """
-    common = duck.common_bytes() or limit_bytes()
-    of_group = min(int(limit_bytes() * group.memory_limit / 100), common) if group.memory_limit else 0
-    most = of_group or common
-    if exec_mem_limit < most:
-        return MemoryShare(f"session {session}", exec_mem_limit, is_private=True)
-    return MemoryShare(f"group {group.name}", of_group) if of_group else None

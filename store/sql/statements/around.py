@@ -43,7 +43,7 @@ class HintedChange:
 
 
 def _parse_show(stream: TokenStream) -> FilteredShow | None:
-    if stream.word() != "SHOW" or stream.word(1) in _OWN_WHERE:
+    if stream.word(1) in _OWN_WHERE:
         return None
     place = next((i for i in range(len(stream.tokens)) if stream.word(i) == "WHERE"), None)
     if place is None:
@@ -66,7 +66,7 @@ def _run_show(filtered: FilteredShow, session: Session) -> Result:
 
 
 def _parse_hinted(stream: TokenStream) -> HintedChange | None:
-    if stream.word() not in ("INSERT", "UPDATE", "DELETE", "REPLACE") or stream.kind(1) is not TokenType.HINT:
+    if len(stream.tokens) < 2 or stream.tokens[1].token_type is not TokenType.HINT:
         return None
     hint = stream.tokens[1]
     text = stream.text[hint.start : hint.end + 1]
@@ -86,7 +86,10 @@ def _refuse(stream: TokenStream) -> Any:
     stream.fail("a statement")
 
 
-WRAPPERS: Final[tuple[Callable[[TokenStream], Any], ...]] = (_parse_show, _parse_hinted)
+WRAPPERS: Final[dict[str, Callable[[TokenStream], Any]]] = {
+    "SHOW": _parse_show,
+    **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "REPLACE"), _parse_hinted),
+}
 KINDS: Final = (
     StatementKind(("SHOW WHERE",), FilteredShow, _refuse, _run_show, is_around=True),
     StatementKind(("INSERT SET_VAR",), HintedChange, _refuse, _run_hinted, is_around=True),

@@ -176,12 +176,12 @@ def _run_insert(
 def _insert_options(session: Session) -> InsertOptions:
     moment = session.moment()
     return InsertOptions(
-        strict=session.variables.flag(names.INSERT_STRICT),
-        max_filter_ratio=session.variables.number(names.INSERT_FILTER_RATIO),
-        require_sequence=session.variables.flag(names.REQUIRE_SEQUENCE),
+        strict=names.INSERT_STRICT in session.variables.on,
+        max_filter_ratio=float(session.variables.values[names.INSERT_FILTER_RATIO]),
+        require_sequence=names.REQUIRE_SEQUENCE in session.variables.on,
         now=moment.local.replace(microsecond=0),
         zone=moment.zone,
-        partial=session.variables.flag(names.PARTIAL_UPDATE),
+        partial=names.PARTIAL_UPDATE in session.variables.on,
         new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
     )
 
@@ -227,16 +227,22 @@ def _insert_merge(statement: st.Insert, session: Session) -> Result:
     if statement.is_ignore:
         insert_options = replace(insert_options, strict=False, max_filter_ratio=1.0)
 
-    def change(opened: TransactionTable) -> Outcome:
-        with session.within(opened) as open_query:
-            return run_insert_merge(statement, opened, open_query, insert_options)
+    first_id = 0
 
-    return _run_change(statement.table, "INSERT", change, session, statement.label)
+    def change(opened: TransactionTable) -> Outcome:
+        nonlocal first_id
+        with session.within(opened) as open_query:
+            matched, done = run_insert_merge(statement, opened, open_query, insert_options)
+        first_id = done.first_id if done is not None else 0
+        return matched, done
+
+    result = _run_change(statement.table, "INSERT", change, session, statement.label)
+    return replace(result, generated_id=first_id, insert_id=first_id)
 
 
 def _change(statement: DmlStatement, session: Session) -> Result:
     operation = statement.operation
-    debugging = [n for n in (names.SHOW_HIDDEN_COLUMNS, names.SKIP_DELETE_SIGN) if session.variables.flag(n)]
+    debugging = [n for n in (names.SHOW_HIDDEN_COLUMNS, names.SKIP_DELETE_SIGN) if n in session.variables.on]
     if debugging:
         raise InvalidInputError(
             f"{operation.capitalize()} is forbidden since current session is in debug mode. Please "
@@ -302,8 +308,9 @@ def _run_change(
     table: st.TableName, operation: str, change: Work, session: Session, label: str | None = None
 ) -> Result:
     """Runs a statement that reads and writes one table, alone or within the session's transaction."""
-    if session.transaction is not None:
-        return _change_within(session.transaction, table, change, session)
+    transaction = session.transactions.current
+    if transaction is not None:
+        return _change_within(transaction, table, change, session)
     prefix = f"{operation.lower()}_"
     options = session.variables.dml_options(operation, label=label, label_prefix=prefix)
     options = replace(options, isolation=session.transactions.isolation())

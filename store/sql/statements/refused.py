@@ -20,8 +20,6 @@ _REASONS: Final[dict[str, str]] = {
     **dict.fromkeys(("ANALYZE", "SHOW COLUMN STATS", "SHOW TABLE STATS"), _NO_STATISTICS),
     **dict.fromkeys(("PREPARE", "EXECUTE", "DEALLOCATE"),
                     "prepared statements are supported in the client's protocol, not as SQL text"),
-    **dict.fromkeys(("SAVEPOINT", "RELEASE SAVEPOINT", "ROLLBACK TO", "ROLLBACK WORK TO"),
-                    "a statement that fails undoes only itself; ROLLBACK undoes the whole transaction"),
     **dict.fromkeys(("CREATE CATALOG", "DROP CATALOG", "SWITCH"), "there is one catalog, internal"),
     **dict.fromkeys(("CREATE FUNCTION", "DROP FUNCTION"), "functions cannot be added"),
     **dict.fromkeys(("BACKUP", "RECOVER"), "copy the data directory while no process has it open"),

@@ -47,7 +47,7 @@ def _parse_columns(stream: TokenStream) -> ShowColumns:
 
 def _columns(statement: ShowColumns, session: Session) -> Result:
     schema = session.schema(statement.table)
-    rows = describe(schema, show_hidden=session.variables.flag(names.SHOW_HIDDEN_COLUMNS)).rows
+    rows = describe(schema, show_hidden=names.SHOW_HIDDEN_COLUMNS in session.variables.on).rows
     assert rows is not None
     wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
     found = [row for row in rows.to_pylist() if row["Field"] in wanted]
@@ -163,6 +163,7 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "BACKENDS": (("BackendId", "Host", "BePort", "HttpPort", "ArrowFlightSqlPort", "Alive", "Version"), ()),
     "STATUS": (("Variable_name", "Value"), ()),
     "ERRORS": (("Level", "Code", "Message"), ()),
+    "OPEN TABLES": (("Database", "Table", "In_use", "Name_locked"), ()),
     "PLUGINS": (("Name", "Status", "Type", "Library", "License"), ()),
     "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), ()),
     "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
@@ -176,8 +177,8 @@ _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION 
 
 def _parse_list(stream: TokenStream) -> ShowList:
     name = " ".join(token.text.upper() for token in stream.tokens[1 : stream.at])
-    like = parse_like(stream)
     parse_database(stream)
+    like = parse_like(stream)
     return ShowList(_SAME.get(name, name), like)
 
 

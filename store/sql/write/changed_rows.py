@@ -66,7 +66,8 @@ def read_rows(
                 kind="column_count",
             )
         rows = reader.read_all().rename_columns(list(names))
-    columns = [schema.find(name) if schema is not None else None for name in names]
+    by_name = schema.by_name if schema is not None else {}
+    columns = [by_name.get(name.lower()) for name in names]
     return with_stored_texts(rows, [column.type if column is not None else None for column in columns])
 
 
@@ -184,7 +185,8 @@ def run_update(
     """Runs an UPDATE on a table of `schema`, as `row_change.run_change` does."""
     alias = tree.this.alias_or_name
     values = assignments(tree.expressions, opened, schema, alias)
-    opened.log_constraints(list(values))
+    if schema.constraints:
+        opened.log_constraints(list(values))
     source = tree.args.get("from_")
     sources = [source.this] if source is not None else []
     select = _select(tree, [*key_columns(schema, alias), *values.values()], sources)

@@ -118,10 +118,11 @@ def run_insert(
             load.clear(_overwritten(statement, table))
         filtered: list[RejectedRow] = []
         touched: dict[str, Partition] = {}
-        total = 0
+        total = given_id = 0
         for rows in _batches(statement, table.schema, targets, open_query, options):
             filtered += _write(load, rows, targets, options, total)
             total += len(rows)
+            given_id = _given_id(rows, targets) or given_id
             if is_touched:
                 touched |= _touched(table.schema, rows)
         _check_filtered(filtered, total, options)
@@ -130,7 +131,7 @@ def run_insert(
             return Result()
         if is_touched:
             load.clear(any_partition_filter(table.schema, touched.values()))
-        return _result(load.commit(), filtered)
+        return _result(load.commit(), filtered, given_id=given_id)
 
 
 def converted_rows(
@@ -212,10 +213,22 @@ def _overwritten(statement: Insert, table: Table | TransactionTable) -> pc.Expre
     return any_partition_filter(schema, [partition_named(schema, name) for name in statement.partitions])
 
 
-def _result(done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = ()) -> Result:
+def _result(
+    done: LoadResult, filtered: list[RejectedRow], skipped: tuple[str, ...] = (), *, given_id: int = 0
+) -> Result:
     info = write_info(done.label, done.status, done.txn_id or "")
     warnings = (*skipped, *(_described(row) for row in filtered[:_WARNINGS_MAX]))
-    return Result(affected_rows=done.rows_loaded, info=info, warnings=warnings)
+    made = done.first_id
+    return Result(None, done.rows_loaded, info, warnings, generated_id=made, insert_id=made or given_id)
+
+
+def _given_id(rows: pa.Table, targets: Sequence[_Target]) -> int:
+    """Returns the value of the AUTO_INCREMENT column in the last row, as MySQL does; 0 for none."""
+    for values, target in zip(rows.columns, targets, strict=True):
+        if target.column is not None and target.column.auto_increment is not None and len(rows):
+            value = try_cast(values.slice(len(rows) - 1), target.type).values[0].as_py()
+            return max(value or 0, 0)
+    return 0
 
 
 def _described(row: RejectedRow) -> str:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.evaluate.connections import QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -104,7 +104,7 @@ def _readable(rows: pa.Table) -> FunctionRows:
 def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQuery]:
     """Runs queries over the target, as its transaction sees it, and the source rows."""
     target = opened.snapshot()
-    connection = duck.QueryConnection()
+    connection = QueryConnection()
 
     def open_snapshot(table: TableName, _version: Version, _view: str) -> Readable:
         if table.database is None and table.name == _SOURCE:

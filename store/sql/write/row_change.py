@@ -63,7 +63,7 @@ def _untestable(condition: exp.Expr, schema: TableSchema) -> str:
     if condition.find(exp.Rand) or any(c.name.upper() in _RANDOM for c in condition.find_all(exp.Anonymous)):
         return NON_DETERMINISTIC
     names = {name for node in condition.find_all(exp.Column) for name in (node.name, node.table) if name}
-    columns = [column for name in names if (column := schema.find(name)) is not None]
+    columns = [column for name in names if (column := schema.by_name.get(name.lower())) is not None]
     if condition.find(exp.Dot, exp.Bracket) or any(column.type.is_nested for column in columns):
         return COMPLEX_TYPE
     return ""

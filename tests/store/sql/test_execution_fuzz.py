@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from seqstore import Settings, Store, StoreError
+from seqstore.store.runtime.memory_limit import MemoryLimit
 from seqstore.store.sql import Session
 from seqstore.store.sql.translate.functions import function_names
 from tests.support.hostile.mutated_statements import mutated, statements_of_the_manual
@@ -48,6 +49,7 @@ NAMES = [
     "coalesce",
 ]
 SECONDS_MAX = 20.0
+MEMORY_BYTES_MAX = 6 << 30
 STATEMENTS_OF_A_SESSION = 50
 
 
@@ -153,7 +155,19 @@ def test_mutants_answer_or_fail_in_our_own_words(store: Store) -> None:
             run(store, random.Random(seed), by_form(200, 1_000), mutant)
 
 
+@pytest.fixture
+def memory_limit() -> Iterator[None]:
+    """The limit of a server: a statement that builds values without end fails, the tests go on."""
+    limit = MemoryLimit(MEMORY_BYTES_MAX)
+    limit.start()
+    try:
+        yield
+    finally:
+        limit.stop()
+
+
 @pytest.mark.torture
+@pytest.mark.usefixtures("memory_limit")
 def test_mutants_for_an_hour_leave_no_descriptors_and_no_memory(store: Store) -> None:
     until, used, opened = time.monotonic() + 60 * torture_minutes(60), 0, 0
     with store:
@@ -167,6 +181,7 @@ def test_mutants_for_an_hour_leave_no_descriptors_and_no_memory(store: Store) ->
 
 
 @pytest.mark.torture
+@pytest.mark.usefixtures("memory_limit")
 def test_many_statements_answer_or_fail_in_our_own_words(store: Store) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

@@ -52,3 +52,29 @@ def test_who_may_not_write_is_not_told(root: Session, text: str) -> None:
     root.store.accounts.grant("eve", ["SELECT"], "d")
     with Session(root.store, "d", user="eve") as eve, pytest.raises(AccessDeniedError):
         run(eve, f"EXPLAIN {text}")
+
+
+@pytest.mark.parametrize(
+    "literal",
+    ["'x'", "''", r"'a\0b'", "5", "007", "2147483647", "2147483648", "9223372036854775807", "-5",
+     "-2147483648", "-3000000000", "NULL", "true", "FALSE", "9223372036854775808 > 0", "1.5", "(5)"],
+)  # fmt: skip
+def test_a_literal_of_the_scan_alone_is_that_of_duckdb(root: Session, literal: str) -> None:
+    """Type and value; the second query has a clause that only DuckDB evaluates."""
+    (alone,) = root.execute(f"SELECT k, {literal} FROM t WHERE k = 2")
+    (evaluated,) = root.execute(f"SELECT k, {literal} FROM t WHERE k = 2 ORDER BY k")
+    assert alone.rows is not None
+    assert evaluated.rows is not None
+    assert alone.rows.schema == evaluated.rows.schema
+    assert alone.rows.to_pylist() == evaluated.rows.to_pylist()
+
+
+def test_an_update_of_one_key_by_literals_needs_no_duckdb(root: Session) -> None:
+    """The rows to write are computed by a query, which went through DuckDB for the literal alone."""
+    lines = run(root, "EXPLAIN UPDATE t SET v = 7 WHERE k = 2")
+    assert "EVALUATED BY the scan alone" in lines
+    assert "EVALUATED BY DuckDB" in run(root, "EXPLAIN UPDATE t SET v = v + 7 WHERE k = 2")
+    run(root, "UPDATE t SET v = 7 WHERE k = 2; UPDATE t SET v = NULL WHERE k = 1")
+    (result,) = root.execute("SELECT * FROM t ORDER BY k")
+    assert result.rows is not None
+    assert result.rows.to_pylist() == [{"k": 1, "v": None}, {"k": 2, "v": 7}]

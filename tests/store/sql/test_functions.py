@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from seqstore import InvalidInputError
-from seqstore.store.sql.evaluate.duck import connect
+from seqstore.store.sql.evaluate.connections import connect
 from seqstore.store.sql.translate.functions import function_names
-from seqstore.store.sql.translate.macros import macro_names
+from seqstore.store.sql.translate.macros import INTERNAL, called_macros, macro_names
 
 Run = Callable[[str], Any]
 
@@ -174,4 +174,15 @@ def test_arguments_a_function_does_not_take_are_refused(value: Run, expression: 
 
 def test_every_named_function_is_there_and_every_macro_has_a_name() -> None:
     assert macro_names() <= set(function_names())
-    connect().close()
+    connection = connect()
+    connection.create_macros(" ".join(f"d_{name}" for name in macro_names() | INTERNAL))
+    connection.close()
+
+
+def test_a_statement_creates_the_macros_that_it_calls_and_those_that_they_call() -> None:
+    assert called_macros("SELECT 1 AS d") == {}
+    found = list(called_macros("SELECT D_YEARWEEK_MODE_2(x)"))
+    assert found == ["d_week_anchor_0", "d_week_number", "d_year_and_week", "d_yearweek_mode_2"]
+    assert list(called_macros("SELECT d_yearweek_mode_2(x)", {"d_week_number"})) == [
+        name for name in found if name != "d_week_number"
+    ]

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from seqstore import InvalidInputError, StoreError
 from seqstore.store.sql import Session, parse
-from seqstore.store.sql.evaluate.duck import connect
+from seqstore.store.sql.evaluate.connections import connect
 from seqstore.store.sql.translate.functions import function_names
 
 Run = Callable[[str], Any]
@@ -97,7 +97,7 @@ def test_the_evaluator_itself_is_locked(secret: Path) -> None:
         f"ATTACH '{secret}' AS x",
     ):
         with pytest.raises(duckdb.Error):
-            connection.sql(text).fetchall()
+            connection.cursor().sql(text).fetchall()
     connection.close()
     assert table
 
@@ -219,6 +219,41 @@ def test_calls_nested_beyond_measure_are_refused(session: Session, nested: str) 
         text = nested.format(text)
     with pytest.raises(InvalidInputError, match="nested"):
         list(session.execute(f"SELECT {text} FROM t"))
+
+
+@pytest.mark.parametrize(
+    "nested",
+    [
+        "({} BETWEEN 1 AND 5)",
+        "({} NOT BETWEEN 1 AND 5)",
+        "({} IN (1, 2))",
+        "({} NOT IN (1, NULL))",
+        "nullif({}, 1)",
+        "(CASE {} WHEN 1 THEN 2 WHEN 3 THEN 4 ELSE 5 END)",
+    ],
+)
+def test_operands_that_binding_copies_are_not_nested_beyond_measure(session: Session, nested: str) -> None:
+    """Thirty BETWEEN took 22 GB, and no interrupt ends the binding of a query."""
+    list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
+    shallow, deep = nested.format(nested.format("k")), "k"
+    list(session.execute(f"SELECT {shallow} FROM t WHERE {shallow}"))
+    for _ in range(12):
+        deep = nested.format(deep)
+    for text in (f"SELECT {deep} FROM t", f"SELECT k FROM t WHERE {deep}", f"DELETE FROM t WHERE {deep}"):
+        with pytest.raises(InvalidInputError, match="nested"):
+            list(session.execute(text))
+
+
+@pytest.mark.parametrize(
+    "nested",
+    ["(CASE k WHEN 1 THEN 2 ELSE {} END)", "(1 BETWEEN 0 AND {})", "(1 IN (2, {}))", "nullif(1, {})"],
+)
+def test_operands_that_are_bound_once_nest_deeply(session: Session, nested: str) -> None:
+    list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
+    text = "k"
+    for _ in range(12):
+        text = nested.format(text)
+    list(session.execute(f"SELECT {text} FROM t"))
 
 
 @pytest.mark.parametrize("nested", ["if(k > 0, {}, 'b')", "date({})", "coalesce({}, 1)", "abs({})"])

@@ -15,6 +15,7 @@ from seqstore import CorruptionError, InvalidInputError, Snapshot, Store, Versio
 from seqstore.store.read.marked_scan import MarkedScan
 from seqstore.store.sql import Session
 from tests.support.rows import schema_of
+from tests.support.statements import run
 
 Run = Callable[[str], Any]
 
@@ -390,3 +391,20 @@ def test_few_rows_out_of_many_are_those_of_the_condition(store: Store, rows: Run
         assert rows(f"SELECT s, count(*) FROM many WHERE n <= {high} GROUP BY s ORDER BY s") == sorted(
             expected.items()
         )
+
+
+@pytest.mark.parametrize("word", ["DECIMAL", "DECIMALV3", "decimalv2", "NUMERIC"])
+def test_a_decimal_without_digits_has_those_of_doris_everywhere(
+    session: Session, rows: Run, word: str
+) -> None:
+    """CAST made it DECIMAL(18,3), the default of DuckDB."""
+    run(session, f"CREATE TABLE numbers (k INT, n {word}, p {word}(5), v DECIMAL(9,2)) UNIQUE KEY(k)")
+    run(session, f"ALTER TABLE numbers ADD COLUMN m {word} DEFAULT '0.000000001', MODIFY COLUMN p {word}(7)")
+    run(
+        session, f"CREATE TABLE casted AS SELECT CAST('1.2345678915' AS {word}) n, CAST('1.6' AS {word}(3)) p"
+    )
+    found = {name: kind for name, kind, *_ in [*rows("DESC numbers"), *rows("DESC casted")]}
+    assert {name: found[name].lower() for name in "nmp"} == {
+        "n": "decimal(38,9)", "m": "decimal(38,9)", "p": "decimal(3,0)"}  # fmt: skip
+    assert rows("SELECT n, p FROM casted") == [(Decimal("1.234567892"), Decimal(2))]
+    assert rows(f"SELECT CAST('[1.25]' AS ARRAY<{word}>)") == [([Decimal("1.250000000")],)]

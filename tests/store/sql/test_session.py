@@ -12,6 +12,7 @@ import pytest
 from seqstore import AlreadyExistsError, InvalidInputError, NotFoundError, Store, UnavailableError
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.evaluate.connections import connect
 
 Run = Callable[[str], Any]
 SEQUENCED = (
@@ -103,12 +104,12 @@ def test_session_variables_do_not_leak_into_other_sessions(store: Store) -> None
         Session(store, server=ServerContext(shared)) as two,
     ):
         list(one.execute("SET show_hidden_columns = ON"))
-        assert one.variables.flag("show_hidden_columns")
-        assert not two.variables.flag("show_hidden_columns")
+        assert "show_hidden_columns" in one.variables.on
+        assert "show_hidden_columns" not in two.variables.on
         list(one.execute("SET GLOBAL require_sequence_in_insert = 0"))
-        assert one.variables.flag("require_sequence_in_insert")
+        assert "require_sequence_in_insert" in one.variables.on
     with Session(store, server=ServerContext(shared)) as later:
-        assert not later.variables.flag("require_sequence_in_insert")
+        assert "require_sequence_in_insert" not in later.variables.on
 
 
 def test_variables_are_set_read_and_reset(rows: Run) -> None:
@@ -144,7 +145,7 @@ def test_an_internal_error_of_the_evaluator_ends_one_statement_of_nobody_else(st
     source = duck.Source(schema, lambda: pa.RecordBatchReader.from_batches(schema, [beyond]))
     with Session(store) as other, Session(store) as third:
         list(other.execute("SELECT 1"))
-        connection = duck.connect()
+        connection = connect()
         with pytest.raises(InvalidInputError, match="cannot be evaluated"):
             duck.run(connection, "SELECT to_json(c)::VARCHAR FROM s", {"s": source}, has_largeint=False)
         with pytest.raises(UnavailableError, match="run it again"):

@@ -219,6 +219,10 @@ def test_expressions_of_clients(value: Run, expression: str, expected: Any) -> N
         ("SHOW PROCEDURE STATUS WHERE Db = 'db'", 0),
         ("SHOW FUNCTION STATUS WHERE Db = 'db'", 0),
         ("SHOW TRIGGERS WHERE `Table` = 't'", 0),
+        ("SHOW TRIGGERS FROM db LIKE 't%'", 0),
+        ("SHOW OPEN TABLES", 0),
+        ("SHOW OPEN TABLES FROM db LIKE 't%'", 0),
+        ("SHOW OPEN TABLES IN db WHERE In_use > 0", 0),
         ("SHOW GRANTS WHERE Password = 'No'", 1),
     ],
 )

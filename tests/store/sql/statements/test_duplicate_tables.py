@@ -214,6 +214,16 @@ def test_columns_are_added_renamed_and_dropped(session: Session) -> None:
     assert run(session, "SELECT * FROM d WHERE a = 2") == [(2, 4)]
 
 
+def test_the_type_of_every_column_can_change(session: Session) -> None:
+    """The job of any change ended in StopIteration: it looked for the row id among the columns."""
+    run(session, "ALTER TABLE d MODIFY COLUMN c VARCHAR(40), MODIFY COLUMN a VARCHAR(11) KEY")
+    session.store.schema_changes.wait()
+    assert run(session, "SELECT DISTINCT a, c FROM d WHERE a = '1'") == [("1", "1.5")]
+    run(session, "INSERT INTO d VALUES ('x', 'y', 'z'); ALTER TABLE d MODIFY COLUMN a INT KEY")
+    session.store.schema_changes.wait()
+    assert "of the row with the key (a=x, b=y)" in run(session, "SHOW ALTER TABLE COLUMN")[-1][10]
+
+
 def test_client_metadata_names_no_unique_key(session: Session) -> None:
     assert run(session, "SHOW KEYS FROM d") == []
     assert [row["Key"] for row in dicts(session, "SHOW FULL COLUMNS FROM d")] == ["DUP", "DUP", ""]

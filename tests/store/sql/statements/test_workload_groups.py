@@ -130,7 +130,7 @@ def test_statements_beyond_max_concurrency_wait_in_a_queue_of_bounded_length_and
     )
     group = store.workload_groups.find("g")
     assert group is not None
-    with server.queues.admitted(lambda: group):
+    with server.queues.admitted(group, lambda: group):
         with pytest.raises(UnavailableError, match="query queue timeout, timeout: 50 ms"):
             run(store, "SELECT 1", "ann", server)
         run(store, "ALTER WORKLOAD GROUP g PROPERTIES ('queue_timeout' = '600000')")
@@ -149,7 +149,7 @@ def test_statements_beyond_max_concurrency_wait_in_a_queue_of_bounded_length_and
 
 
 def test_the_queries_of_a_group_share_its_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqstore.store.sql.session.workload.limit_bytes", lambda: 320 << 20)
+    monkeypatch.setattr("seqstore.store.runtime.memory_limit.limit_bytes", lambda: 320 << 20)
     assert run(store, MEMORY, "ann")
     run(
         store,
