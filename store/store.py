@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar, Unpack, overload
@@ -22,6 +23,7 @@ import pyarrow.compute as pc
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
+from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.transaction_record import (
@@ -41,6 +43,7 @@ from seqstore.store.errors import (
     CorruptionError,
     InvalidInputError,
     NotFoundError,
+    StoreError,
     UnavailableError,
 )
 from seqstore.store.iceberg.uniform import iceberg_directory
@@ -48,12 +51,15 @@ from seqstore.store.load.load import LoadResult
 from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
+from seqstore.store.open_table.open_table import LOGS, remove_open_files, require_openable
+from seqstore.store.open_table.opener import Opener
 from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, commit_prepared, sweep_prepared
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.read.table_state import StateLoader
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.retry import retried
+from seqstore.store.schema import properties
 from seqstore.store.schema.declaration import check_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk
@@ -78,6 +84,7 @@ class Store:
         workload_groups: limits of their statements.
         views: its views, which are queries under a name.
         maintainer: the threads that compact tables after loads.
+        opener: the thread that shows versions of open tables to readers of other formats.
         schema_changes: changes of its tables, and the jobs that write rows anew.
     """
 
@@ -91,10 +98,12 @@ class Store:
         self.views = Views(self.catalog)
         self._tables: dict[int, Table] = {}
         self.maintainer = Maintainer()
+        self.opener = Opener()
         self._lock = new_lock()
         self._is_open = True
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         self._sweep()
+        self._show_left()
 
     @classmethod
     def open(
@@ -133,6 +142,23 @@ class Store:
             _LOG.warning("%s: files of ended processes are left to the next sweep: %s", self.path, error)
         except CorruptionError as error:
             _LOG.error("%s: the catalog is damaged, and no file is removed: %s", self.path, error)
+
+    def _show_left(self) -> None:
+        """Has the versions shown that ended processes did not show."""
+        try:
+            with self.catalog.read() as tx:
+                waiting = set(table_records.tables_with(tx, properties.OPEN_FORMATS))
+            tables = self.disk.path(records.TABLES)
+            logs = [path for log in LOGS.values() for path in tables.glob(f"*/{log}")]
+            waiting |= {int(path.parent.name) for path in logs if path.parent.name.isdecimal()}
+            for table_id in waiting:
+                try:
+                    table = self.table_of_id(table_id)
+                    self.opener.published(table, max(table.schema.open_every_seconds, 1))
+                except NotFoundError:
+                    remove_open_files(self.disk, f"{records.TABLES}/{table_id}")
+        except StoreError as error:
+            _LOG.warning("%s: versions are not shown to other readers yet: %s", self.path, error)
 
     def databases(self) -> list[str]:
         """Returns the names of the databases, sorted."""
@@ -201,6 +227,7 @@ class Store:
         """
         database_name, table_name = split_name(name)
         check_name(table_name, "table")
+        require_openable(schema, self.disk)
         with self._read() as tx:
             database = records.require_database(tx, database_name)
             if not if_not_exists and records.find_table(tx, database, table_name) is not None:
@@ -214,7 +241,9 @@ class Store:
             elif not if_not_exists:
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
             record = tx.require("tables", records.table_key(table_id))
-        return self._handle(table_id, database, record)
+        table = self._handle(table_id, database, record)
+        table.published(schema)
+        return table
 
     def drop_table(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a table, its rows and its history.
@@ -298,15 +327,8 @@ class Store:
             NotFoundError: no such database or table.
             InvalidInputError: it is a view.
         """
-        database_name, table_name = split_name(name)
-        with self._read() as tx:
-            database = records.require_database(tx, database_name)
-            table_id = records.find_table(tx, database, table_name)
-            if table_id is None:
-                refuse_view(tx, database, name)
-                raise _unknown_table(name)
-            record = tx.require("tables", records.table_key(table_id))
-        return self._handle(table_id, database, record)
+        self._check_open()
+        return self._handle(*self.catalog.recall((Table, name), partial(_find_table, name)))
 
     def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
         with self._lock:
@@ -316,6 +338,7 @@ class Store:
                 loader = StateLoader(table_id, record["directory"], self.disk)
                 table = Table(name, table_id, database, loader, self.catalog, self.settings)
                 table.maintainer = self.maintainer
+                table.shown_by(self.opener)
                 self._tables[table_id] = table
             table.name = name  # another one since RENAME or REPLACE WITH TABLE
             return table
@@ -497,6 +520,7 @@ class Store:
         self.schema_changes.close()
         self._is_open = False
         self.maintainer.close()
+        self.opener.close()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Compacts every table by its policy, removes old versions, and aborts pre-committed
@@ -553,6 +577,7 @@ class Store:
     def _remove_files(self, directory: str) -> None:
         """Removes the files of a dropped table; a failure leaves them to the next sweep."""
         try:
+            remove_open_files(self.disk, directory)
             for name in self.disk.list(directory):
                 self.disk.discard(f"{directory}/{name}")
         except UnavailableError as error:
@@ -582,3 +607,14 @@ def split_name(name: str) -> tuple[str, str]:
 
 def _unknown_table(name: str) -> NotFoundError:
     return NotFoundError(f"Unknown table '{name}'", kind="unknown_table", table=name)
+
+
+def _find_table(name: str, tx: CatalogTransaction) -> tuple[int, int, dict[str, Any]]:
+    """Returns the id of a table, that of its database, and its record; raises as `Store.table`."""
+    database_name, table_name = split_name(name)
+    database = records.require_database(tx, database_name)
+    table_id = records.find_table(tx, database, table_name)
+    if table_id is None:
+        refuse_view(tx, database, name)
+        raise _unknown_table(name)
+    return table_id, database, tx.require("tables", records.table_key(table_id))

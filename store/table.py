@@ -21,8 +21,10 @@ from seqstore.store.maintenance.integrity import check_table
 from seqstore.store.maintenance.restore import restore
 from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
+from seqstore.store.open_table.opener import Opener
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.internal import internal
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.merge_builder import MergeBuilder
 from seqstore.store.transaction.statement import run_statement
 from seqstore.store.transaction.transaction_options import DmlArguments, DmlOptions, DmlResult
@@ -32,6 +34,7 @@ class Table(LoadableTable):
     """One table of a store; made by `Store.table` and `Store.create_table`."""
 
     maintainer: Maintainer | None = None
+    _opener: Opener | None = None
 
     def update(
         self,
@@ -143,11 +146,25 @@ class Table(LoadableTable):
         return purge(self)
 
     @internal
-    def loaded(self, state: TableState) -> None:
-        """Takes the state that a load of this process made."""
-        super().loaded(state)
-        if self.maintainer is not None:
+    def shown_by(self, opener: Opener) -> None:
+        """Sets the list for versions that are to be shown to readers of other formats."""
+        self._opener = opener
+
+    @internal
+    def published(self, schema: TableSchema, state: TableState | None = None) -> None:
+        """Shows the version to readers of other formats, where the table is open; loads may be followed by
+        maintenance."""
+        super().published(schema, state)
+        if state is not None and self.maintainer is not None:
             self.maintainer.after_load(self, state)
+        if self._opener is not None and schema.open_formats:
+            self._opener.published(self, schema.open_every_seconds)
+
+    @internal
+    def needed_versions(self, retention_seconds: float) -> set[int]:
+        """Returns the oldest version that readers of other formats may need, or none."""
+        opener = self._opener
+        return opener.of(self).needed_versions(retention_seconds) if opener is not None else set()
 
     def check(self) -> list[str]:
         """Reads all files and records of the newest version and returns the findings; empty means sound."""

@@ -60,7 +60,7 @@ class Delta:
     def keys(self, schema: TableSchema) -> tuple[list[pa.Array], Codes]:
         """Returns key columns and codes of the rows."""
         keys = [flat(self.rows.column(name)) for name in schema.key]
-        return keys, encode_keys(keys, schema.key_columns)
+        return keys, encode_keys(keys, exact=schema.has_exact_key)
 
     def take(self, rows: Rows) -> Delta:
         """Returns some of the rows."""

@@ -18,14 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.store.catalog.auto_increment import Ids
+from seqstore.store.catalog.auto_increment import Ids, LoadIds
 from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
@@ -101,6 +101,12 @@ class Batch:
         return [self.rejected[row] for row in sorted(self.rejected)]
 
 
+class _Matched:
+    """The columns that were matched last: schema of the data, and canonical name and place of each column."""
+
+    last: tuple[pa.Schema, list[tuple[str, int]]] | None = None
+
+
 @dataclass
 class RowChecker:
     """Checks the batches of one load against one schema revision.
@@ -129,12 +135,21 @@ class RowChecker:
     row_ids: Ids | None = None
     _names: dict[str, str] = field(init=False, repr=False)  # lower case -> visible column
     _source: str | None = field(init=False, repr=False)  # of the hidden sequence, in lower case
+    _matched: _Matched = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._names = {name.lower(): name for name in self.schema.names}
         mapped = self.schema.sequence_column
         source = self.sequence.lower() if self.sequence is not None else None
         self._source = None if mapped is not None and source == mapped.lower() else source
+        self._matched = _Matched()
+
+    def at(self, now: datetime) -> Self:
+        """Returns the checker of another load with the same options; both know the columns that either has
+        matched. Each knows the values that its own load takes for the AUTO_INCREMENT column."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, now=now, ids=None if self.ids is None else LoadIds(self.ids))
+        return made
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
         """Checks a table, piece by piece when it is large; see `check`."""
@@ -187,19 +202,26 @@ class RowChecker:
 
     def _match_columns(self, data: pa.Table) -> dict[str, pa.ChunkedArray]:
         """Returns the columns by their canonical name; the sequence source under `SEQUENCE_COL`."""
-        given: dict[str, pa.ChunkedArray] = {}
-        for i, name in enumerate(data.schema.names):
+        schema, known = data.schema, self._matched.last
+        if known is None or not schema.equals(known[0]):
+            known = self._matched.last = schema, self._places(schema.names)
+        return {canonical: data.column(place) for canonical, place in known[1]}
+
+    def _places(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        """Returns canonical name and place of the columns of some data."""
+        found: dict[str, int] = {}
+        for place, name in enumerate(names):
             for canonical in self._roles(name):
-                if canonical in given:
+                if canonical in found:
                     raise InvalidInputError(
                         f"{self.table}: column {name!r} is named twice; name each column once",
                         kind="duplicate_column",
                         column=name,
                     )
-                given[canonical] = data.column(i)
-        self._check_source_name(data.schema.names)
-        self._check_sequence_source(given)
-        return given
+                found[canonical] = place
+        self._check_source_name(names)
+        self._check_sequence_source(found)
+        return list(found.items())
 
     def _check_source_name(self, names: Sequence[str]) -> None:
         """Checks that the sequence source that the caller names is there (SL14)."""
@@ -352,6 +374,8 @@ class RowChecker:
         return pa.nulls(batch.rows, sequence_type.arrow) if self.schema.sequence_column is None else None
 
     def _cast(self, name: str, source: pa.ChunkedArray, column: Column, batch: Batch) -> pa.Array:
+        if column.type.is_checked_by_arrow and source.type.equals(column.type.arrow):
+            return source.chunk(0) if source.num_chunks == 1 else source.combine_chunks()
         result = try_cast(source, column.type)
         if result.failed is not None:
             flat = source.combine_chunks()

@@ -136,7 +136,7 @@ class ReadLog:
         if not self.schema.row_level:
             self.read_where(self._partitions_of(arrays), columns)
             return
-        self.keys.append(np.unique(encode_keys(arrays, self.schema.key_columns)))
+        self.keys.append(np.unique(encode_keys(arrays, exact=self.schema.has_exact_key)))
         self.read_columns(columns)
 
     def read_where(self, predicate: Predicate | None, columns: Iterable[str]) -> None:

@@ -31,7 +31,7 @@ from seqstore.store.read.lookup import find
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
-from seqstore.store.segment.key_codes import Codes, is_exact
+from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import Matches
 
 _NO_PLACES: Final = np.empty(0, dtype=np.uint32)
@@ -92,13 +92,13 @@ class Window:
         self, version: int, record: VersionRecord, before: TableState, *, is_late: bool
     ) -> dict[str, Any]:
         """Returns the fields of `CommittedTransaction` that tell the rows of a version."""
-        if record.removes_rows:
+        after = self._state
+        if after.replaced == version and record.removes_rows:
             return {"replaces_table": True}
         if not record.added or record.dropped:  # metadata, compaction
             return {}
         if is_late:
             return {"unresolved": ALLOTTED_TIME_EXCEEDED}
-        after = self._state
         if after.replaced == version:  # loaded as a whole: the records of versions before are gone
             return {"unresolved": HISTORY_EXPIRED}
         codes, slots, positions = _applied(after)
@@ -128,7 +128,7 @@ class Window:
         read = [*dict.fromkeys([*self._tested, *key])] if self._reads.predicates else [*key]
         read += [DELETE_SIGN] if has_tombstones and DELETE_SIGN not in read else []
         taken = after.take(both, read)
-        if not is_exact(after.schema.key_columns):
+        if not after.schema.has_exact_key:
             keys = taken.select(key).columns
             same = equal_keys(keys, entries, keys, None)
             both, taken, entries = both.take(same), taken.filter(pa.array(same)), entries[same]

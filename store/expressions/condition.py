@@ -41,11 +41,6 @@ class Condition:
         return f"{self.column} {self.operator} {values}".rstrip()
 
     @property
-    def is_equality(self) -> bool:
-        """Whether it compares with `=` or `in`."""
-        return self.operator in ("=", "in")
-
-    @property
     def expression(self) -> pc.Expression:
         """The condition as a filter of a scan."""
         return self.holds(pc.field(self.column))

@@ -14,7 +14,6 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import Column, default_scalar
 from seqstore.store.segment.dedupe import equal_keys, group_rows
-from seqstore.store.segment.key_codes import is_exact
 from seqstore.store.segment.winner import Rows
 from seqstore.store.types.column_types import fill_zero_values
 
@@ -37,7 +36,7 @@ class DeltaByKey:
         self.schema = state.schema
         self.cells = delta.cells()
         keys, codes = delta.keys(self.schema)
-        exact = is_exact(self.schema.key_columns)
+        exact = self.schema.has_exact_key
         by_key = group_rows(codes, keys, exact=exact)
         self.order, self.key_of, self.starts = by_key.order, by_key.group, by_key.starts
         first = self.order[self.starts]

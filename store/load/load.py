@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import transaction_record as transactions
 from seqstore.store.catalog.app_ids import DUPLICATE, AppWrite
+from seqstore.store.catalog.auto_increment import LoadIds
 from seqstore.store.catalog.failed_transaction import abort_failed, beginning
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
@@ -77,6 +78,8 @@ class LoadResult:
         bytes_written: of segment files, or of the catalog when the load is small.
         milliseconds: from begin to visible.
         rejected: the first rejected rows.
+        first_id: the first value that the load generated for the AUTO_INCREMENT column, 0 for none. A partial
+            update counts only where all of its keys are generated: other values may replace none.
         status: VISIBLE; DUPLICATE when the data was committed before under its txnAppId and txnVersion, then
             `version` and `txn_id` are those of that commit; PREPARE inside a transaction.
     """
@@ -96,6 +99,7 @@ class LoadResult:
     milliseconds: int
     rejected: list[RejectedRow] = field(default_factory=list)
     status: str = TransactionStatus.VISIBLE
+    first_id: int = 0
 
 
 class Load:
@@ -365,7 +369,15 @@ class Load:
         self, done: TransactionRecord, metrics: VersionMetrics, status: str = TransactionStatus.VISIBLE
     ) -> LoadResult:
         counts = {**metrics.__dict__, "milliseconds": round((time.monotonic() - self._started) * 1000)}
-        return LoadResult(done.id, done.label, done.version, **counts, rejected=self._rejected, status=status)
+        result = LoadResult(
+            done.id, done.label, done.version, **counts, rejected=self._rejected, status=status
+        )
+        return replace(result, first_id=self._first_id())
+
+    def _first_id(self) -> int:
+        checker = self._checker
+        is_exact = not isinstance(checker, PartialChecker) or checker.makes_keys
+        return checker.ids.first if is_exact and isinstance(checker.ids, LoadIds) else 0
 
     def precommit(self, *, max_filter_ratio: float = 1.0) -> LoadResult:
         """Runs the first phase of a two-phase commit: everything is durable, nothing is visible (PC1).

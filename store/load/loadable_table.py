@@ -35,6 +35,7 @@ from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.stager import Stager
 
 _ROW_IDS: Final = replace(ROW_ID, id=ROW_IDS_COUNTER)
+_CHECKS_MAX: Final = 64
 _ROW_IDS_RESERVED: Final = 2**32  # by each process at once: a load then rarely pays for a step of the catalog
 
 
@@ -47,6 +48,12 @@ class LoadableTable(VersionedTable):
     """
 
     meets_conflicts: bool = False
+
+    @internal
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        # By the options that they depend on: most loads of a table have the same.
+        self._checks: dict[Any, tuple[RowChecker, FillOptions | None]] = {}
 
     def upsert(
         self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
@@ -66,7 +73,7 @@ class LoadableTable(VersionedTable):
             LoadRejectedError: too many rejected rows; nothing was applied.
             LabelExistsError: the label was used; `.status`, `.txn_id` and `.version` name the load.
         """
-        options = WriteOptions.of(options, **arguments)
+        options = replace(options or WriteOptions(), **arguments)
         with self._begin(options) as load:
             load.write(data)
             return load.commit(max_filter_ratio=options.max_filter_ratio)
@@ -106,11 +113,10 @@ class LoadableTable(VersionedTable):
             NotFoundError: no such partition.
             LabelExistsError: the label names a running or finished load.
         """
-        return self._begin(WriteOptions.of(options, **arguments))
+        return self._begin(replace(options or WriteOptions(), **arguments))
 
     def _begin(self, options: WriteOptions) -> Load:
         schema = self.schema
-        check_partial(self.name, schema, options.mode, options.merge_type)
         checker, filling = self.checks(schema, options)
         app = None
         if options.txn_app_id is not None or options.txn_version is not None:
@@ -119,22 +125,44 @@ class LoadableTable(VersionedTable):
 
     @internal
     def checks(
-        self, schema: TableSchema, options: WriteOptions, *, is_task: bool = False
+        self,
+        schema: TableSchema,
+        options: WriteOptions,
+        *,
+        is_task: bool = False,
+        is_change: bool = False,
     ) -> tuple[RowChecker, FillOptions | None]:
         """Returns the checker of a load's rows, and how they are filled; None for whole rows without groups.
 
         Args:
             is_task: tasks do not see the catalog, which reserves the values of an AUTO_INCREMENT column.
+            is_change: the rows change stored ones, which every table takes.
 
         Raises:
             NotFoundError: no such partition.
-            InvalidInputError: no such mode, merge type or treatment of new keys.
+            InvalidInputError: no such mode, merge type or treatment of new keys, or not for this table.
         """
+        now = options.now or datetime.now().replace(microsecond=0)
+        modes = (options.mode, options.merge_type, options.new_keys, options.ignore_null)
+        columns = (options.sequence, options.require_sequence, *options.partitions)
+        chosen = (self.name, schema.revision, is_task, is_change, modes, columns)
+        known = self._checks.get(chosen)
+        if known is None or known[0].schema is not schema:
+            if len(self._checks) >= _CHECKS_MAX:
+                self._checks = {}
+            if not is_change:
+                check_partial(self.name, schema, options.mode, options.merge_type)
+            known = self._checks[chosen] = self._new_checks(schema, options, is_task=is_task)
+        checker, filling = known
+        return checker.at(now), None if filling is None else replace(filling, now=now)
+
+    def _new_checks(
+        self, schema: TableSchema, options: WriteOptions, *, is_task: bool
+    ) -> tuple[RowChecker, FillOptions | None]:
         mode, is_delete = parse_mode(options.mode), parse_merge_type(options.merge_type) == MergeType.DELETE
         refuses = parse_new_key_behavior(options.new_keys) == NewKeyBehavior.ERROR
         is_whole, flexible = mode == UpdateMode.UPSERT, mode == UpdateMode.FLEXIBLE
-        now = options.now or datetime.now().replace(microsecond=0)
-        shared = (schema, self.name.partition(".")[2], options.sequence, is_delete, now)
+        shared = (schema, self.name.partition(".")[2], options.sequence, is_delete)
         generated = schema.auto_increment_column
         ids = self._ids(generated) if generated is not None and not is_task else None
         row_ids = self._ids(_ROW_IDS) if schema.is_duplicate and not is_task else None
@@ -152,7 +180,7 @@ class LoadableTable(VersionedTable):
         if is_whole and not schema.groups:
             return checker, None
         # The treatment of new keys has no effect on whole rows (P13).
-        return checker, FillOptions(flexible, refuse_new_keys=refuses and not is_whole, now=now)
+        return checker, FillOptions(flexible, refuse_new_keys=refuses and not is_whole)
 
     def _ids(self, column: Column) -> IdSource:
         """Returns the source of the values of an AUTO_INCREMENT column."""
@@ -187,9 +215,8 @@ class LoadableTable(VersionedTable):
             InvalidInputError: flexible updates of a table that refuses them, or `supplied` in another mode.
             NotFoundError: no such partition.
         """
-        options = WriteOptions.of(options, **arguments)
+        options = replace(options or WriteOptions(), **arguments)
         schema = self.schema
-        check_partial(self.name, schema, options.mode, options.merge_type)
         checker, filling = self.checks(schema, options, is_task=True)
         if parse_mode(options.mode) == UpdateMode.FLEXIBLE:
             check_flexible(self.name, schema)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict, Unpack
+from typing import TypedDict
 
 from seqstore.store.check.write_modes import MergeType, NewKeyBehavior, UpdateMode
 
@@ -65,9 +65,3 @@ class WriteOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     partitions: Sequence[str] = ()
-
-    @staticmethod
-    def of(options: WriteOptions | None, **arguments: Unpack[WriteArguments]) -> WriteOptions:
-        """Returns `options`, the defaults when None, with the fields that `arguments` name replaced."""
-        options = options if options is not None else WriteOptions()
-        return replace(options, **arguments) if arguments else options

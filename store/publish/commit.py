@@ -5,7 +5,7 @@
 2. The commit point (publish.publish). If a head moved meanwhile, every writer is aligned with its newest
    version, and publishing is tried again.
 3. After `TRIES_BEFORE_LOCK` lost races writers are aligned when they are the next to publish
-   (prepare_lock), and once more under the writer lock, where nothing can move; small ones at once, for
+   (the prepare lock), and once more under the writer lock, where nothing can move; small ones at once, for
    that costs less than another try.
 
 Preparing and aligning check the reads of the transaction against the versions passed (conflict.isolation).

@@ -105,7 +105,8 @@ def stage_part(part: Part, planner: Planner, filling: Filling) -> StagedPart:
     if isinstance(part, RowPart):
         staged, known = StagedPart(part.segments), None
     else:
-        rows = fill(part.delta_on(planner.state, planner.before), planner.state, part.options)
+        state = planner.state
+        rows = fill(part.delta_on(state, planner.before), state, part.options)
         added = filling.stage(rows.rows)
         staged = StagedPart(added, added, rows.late, rows.superseded)
         # Where rows and index entries stand in one order, filling has looked up the stored rows already.
@@ -119,8 +120,8 @@ def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) ->
     """Fills, stages and plans a write."""
     planner = Planner(state, known=() if pending.has_deltas else pending.row_segments)
     parts = [stage_part(part, planner, filling) for part in pending.parts]
-    published = [segment for part in parts for segment in part.segments]
     plan = planner.finish()
+    published = [segment for part in parts for segment in part.segments]
     if pending.replace_where is not None:
         plan = plan_replace_where(state, published, pending.replace_where)
     done = FilledWrite(

@@ -39,6 +39,7 @@ from seqstore.store.publish.prepare_write import Filling, align_write, prepare_w
 from seqstore.store.publish.publish import TableWrite
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.publish.write_states import (
+    NOTHING,
     SMALL_ROWS,
     DeltaPart,
     PendingWrite,
@@ -73,7 +74,7 @@ class TableWriter:
     def __init__(self, target: WriteTarget, write: PendingWrite | StoredWrite | None = None) -> None:
         self.target = target
         self.table = target.table
-        self.write: PendingWrite | StoredWrite | PreparedWrite | PublishedWrite = write or PendingWrite()
+        self.write: PendingWrite | StoredWrite | PreparedWrite | PublishedWrite = write or NOTHING
         self._delta_files: list[DeltaFile] = []  # written by this writer for a two-phase commit
         self._statements: list[PendingWrite] = []  # joined so far
         self._own: OwnWrites | None = None  # with the first `_laid` statements
@@ -117,12 +118,13 @@ class TableWriter:
         Args:
             rejected: rows that were given with them and left out, for the metrics.
         """
-        rows, pending = sum([piece.visible.num_rows for piece in pieces]), self.pending
+        rows, pending, filled = sum([piece.visible.num_rows for piece in pieces]), self.pending, self.filled
         staged = self.target.stager.stage(*pieces)
         size = bytes_of(staged.segments)
         counts = VersionMetrics(rows + rejected, rows, rejected, staged.superseded, bytes_written=size)
-        revised = pending.followed_by(PendingWrite((RowPart(staged.segments),), counts))
-        self._revise(revised)
+        self.write = revised = pending.followed_by(PendingWrite((RowPart(staged.segments),), counts))
+        if filled:
+            self._delete_filled(filled)
         if revised.metrics.rows_loaded > _INDEXED_ROWS_MAX:
             for segment in revised.row_segments:
                 segment.forget_index()
@@ -138,17 +140,23 @@ class TableWriter:
 
     def add_delta(self, delta: Delta, options: FillOptions, counts: VersionMetrics = _NO_COUNTS) -> None:
         """Adds rows of a partial update on top of everything written before."""
-        pending, part = self.pending, DeltaPart((delta,), options, self.target.schema)
+        pending, filled = self.pending, self.filled
+        part = DeltaPart((delta,), options, self.target.schema)
         last = pending.parts[-1] if pending.parts else None
         if isinstance(last, DeltaPart) and last.options == options:
             pending = replace(pending, parts=pending.parts[:-1])
             part = replace(last, deltas=(*last.deltas, delta))
-        self._revise(pending.followed_by(PendingWrite((part,), counts)))
+        self.write = pending.followed_by(PendingWrite((part,), counts))
+        if filled:
+            self._delete_filled(filled)
 
     def add(self, more: PendingWrite) -> None:
         """Adds parts, metrics and rows to remove to what was written; before the write is prepared, or again
         after it."""
-        self._revise(self.pending.followed_by(more))
+        filled = self.filled
+        self.write = self.pending.followed_by(more)
+        if filled:
+            self._delete_filled(filled)
 
     def join(self, statement: PendingWrite, base: TableState | None) -> None:
         """Adds the write of a statement that is complete.
@@ -209,12 +217,8 @@ class TableWriter:
         self._own = None
         return own.prepared(self.pending)
 
-    def _revise(self, pending: PendingWrite) -> None:
-        """Goes back to a pending write, and removes the files of an earlier preparation."""
-        filled, self.write = self.filled, pending
-        self._delete_filled(filled)
-
     def _delete_filled(self, filled: Sequence[Segment]) -> None:
+        """Removes the files of an earlier preparation."""
         for segment in filled:
             if segment.meta.id not in self.pending.kept:
                 segment.delete_files()
@@ -351,8 +355,9 @@ class TableWriter:
             rows_deleted=deleted,
             milliseconds=milliseconds,
         )
+        has_written = pending.has_written
         has_read = isolation is not None and isolation.has_read
-        only_reads = isolation is not None and has_read and not pending.has_written
+        only_reads = isolation is not None and has_read and not has_written
         return TableWrite(
             self.table.id,
             self.table.name,
@@ -435,13 +440,13 @@ class TableWriter:
         filled, state = prepared.filled, None
         if filled.published and filled.pending.replace_where is None:
             state = prepared.state.after_load(version, filled.published, hidden)
-            tx.made[self.table.id] = state
+            self.table.made(tx, state)
         self.write = PublishedWrite(filled, state)
 
     def published(self) -> None:
-        """Sets the derived state as the table's newest one, after the catalog transaction is committed."""
-        if isinstance(self.write, PublishedWrite) and self.write.state is not None:
-            self.table.loaded(self.write.state)
+        """Hands the table its version and the derived state, after the catalog transaction is committed."""
+        state = self.write.state if isinstance(self.write, PublishedWrite) else None
+        self.table.published(self.target.schema, state)
 
     def write_delta_files(self) -> list[DeltaFile]:
         """Writes the deltas beside the segments and returns their files, in order."""
@@ -459,5 +464,7 @@ class TableWriter:
         kept, staged = self.pending.kept, self.segments
         if kept:
             staged = [segment for segment in staged if segment.meta.id not in kept]
+        if self._own is not None:
+            staged += self._own.filled
+        self._own, self._laid = None, 0
         remove_unpublished(self.table, staged, self._delta_files)
-        self._forget_own()

@@ -31,7 +31,7 @@ from seqstore.store.read.table_state import TableState, rows_by_slot
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector
-from seqstore.store.segment.key_codes import Codes, is_exact
+from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import Matches, Positions, Run
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.shared_codes import only_codes, shared_codes
@@ -280,7 +280,7 @@ def _matches(state: TableState, segment: Segment) -> Matches:
     if adds_only(segment):
         return Matches.none(with_sequence=False)
     matches = state.probe(segment.index.codes)
-    if not is_exact(state.schema.key_columns) and len(matches):
+    if not state.schema.has_exact_key and len(matches):
         matches = matches.take(_same_keys(state, segment, matches))
     return matches
 

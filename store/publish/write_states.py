@@ -78,7 +78,8 @@ class WriteTarget:
         Raises:
             FormatError: the table has a feature that this program does not know.
         """
-        require_writable(schema.features)
+        if schema.features:
+            require_writable(schema.features)
         loader = table.loader
         stager = Stager(schema, loader.disk, loader.directory, table.settings, table=table.name)
         return cls(table, schema, stager, operation, isolation, isolation is None, app)
@@ -201,6 +202,8 @@ class PendingWrite:
 
     def followed_by(self, other: PendingWrite) -> PendingWrite:
         """Returns the write with another one behind it."""
+        if self is NOTHING:
+            return other
         parts = list(self.parts)
         for part in other.parts:
             last = parts[-1] if parts else None
@@ -215,6 +218,9 @@ class PendingWrite:
             self.kept | other.kept,
             self.loads | other.loads,
         )
+
+
+NOTHING: Final = PendingWrite()
 
 
 def rows_of(segments: Sequence[Segment]) -> int:

@@ -24,8 +24,8 @@ from typing import Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, unpack
-from seqstore.store.catalog.data_file import DATA_FILE, LOCK_FILE, fault_in, size_of
 from seqstore.store.catalog.environment import Catalog, is_open
+from seqstore.store.catalog.environment.data_file import DATA_FILE, LOCK_FILE, fault_in, size_of
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.errors import NotFoundError, StoreError, UnavailableError
 from seqstore.store.repair.report import RepairReport, TableReport
@@ -62,11 +62,11 @@ def repair(
     if not (path / "catalog").is_dir() and not (path / TABLES).is_dir():
         raise NotFoundError(f"{path}: no store here; check the path", kind="no_store")
     backup = None if copy is None else _data_file(copy)
-    with _alone(path / "catalog"):
-        try:
+    try:
+        with _alone(path / "catalog"):
             return _Repair(path, backup, settings or Settings(), dry_run=dry_run).run()
-        except OSError as error:
-            raise UnavailableError(f"{path}: cannot be repaired: {error}", kind="disk") from error
+    except OSError as error:
+        raise UnavailableError(f"{path}: cannot be repaired: {error}", kind="disk") from error
 
 
 def _data_file(copy: Path) -> Path:

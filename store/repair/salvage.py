@@ -25,7 +25,7 @@ from typing import Any, Final
 import msgpack
 
 from seqstore.store.catalog.catalog import DATABASES, FORMATS, verify
-from seqstore.store.catalog.page_check import (
+from seqstore.store.catalog.environment.page_check import (
     BIG_DATA,
     BRANCH,
     DEPTH_MAX,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import unpack
-from seqstore.store.catalog.version_chain import EMPTY, VersionState, state_of
+from seqstore.store.catalog.version_record import EMPTY, VersionState, state_of
 from seqstore.store.errors import FormatError
 from seqstore.store.repair.inline_segments import described_payload
 from seqstore.store.repair.salvage import Salvage

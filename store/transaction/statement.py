@@ -111,7 +111,8 @@ class _Statement:
                 label_prefix=options.label_prefix,
                 reads_own_writes=False,  # one statement reads before it writes
             )
-            with Transaction(table.catalog, table.settings, lambda _name: table, chosen) as transaction:
+            known = {table.name: table}
+            with Transaction(table.catalog, table.settings, known.__getitem__, chosen) as transaction:
                 opened = transaction.table(table.name)
                 opened.begin_write()
                 matched, _ = self.work(opened)

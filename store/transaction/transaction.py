@@ -146,6 +146,11 @@ class Transaction:
         return self._is_open
 
     @property
+    def has_written(self) -> bool:
+        """Whether a statement has written anything that the commit would store."""
+        return any(table.writes for table in self._tables.values())
+
+    @property
     def txn_id(self) -> int:
         """The transaction's id, 0 before its first table is known."""
         return self._record.id if self._record is not None else 0
@@ -187,7 +192,8 @@ class Transaction:
             if self._is_idempotent:
                 app = find_app(self._catalog, table.id, self._options.txn_app_id, self._options.txn_version)
             opened = self._tables[table.name] = TransactionTable(self, table, isolation, lease, app)
-            self._watch()
+            if self._options.timeout_seconds is not None:
+                self._watch()
             return opened
 
     def check_writable(self, database: int) -> None:

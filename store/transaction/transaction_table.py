@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
-from seqstore.store.check.partial_checker import check_partial
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import MergeType, UpdateMode, duplicate_error
 from seqstore.store.conflict.isolation import Isolation
@@ -66,16 +65,16 @@ class StatementLoad(Load):
             LoadRejectedError: too many rejected rows; the statement leaves nothing, the transaction goes on.
             InvalidInputError: `also` was given, which only the commit of the transaction can run.
         """
+        pending = self._writer.pending
         self._check_open()
         if also is not None:
             raise InvalidInputError("a statement of a transaction has no commit of its own", kind="bad_mode")
         if self._owner.app is not None and self._owner.is_skipped:
             return self._skipped(self._owner.app)
-        pending = self._writer.pending
         with self._ending():
             self._check_ratio(max_filter_ratio)
             self._owner.join(pending)
-        record = replace(self._transaction, id=self.txn_id, label=self.label)
+        record = replace(self._transaction, id=self._owner.transaction.txn_id, label=self.label)
         return self._result(record, pending.metrics, record.status)
 
     def changes_rows_read(self) -> None:
@@ -275,7 +274,7 @@ class TransactionTable:
         arrays = key_arrays(self.isolation.base, keys)
         if self._whole_rows:
             self._whole_rows = [np.unique(np.concatenate(self._whole_rows))]
-            codes = encode_keys(arrays, self.schema.key_columns)
+            codes = encode_keys(arrays, exact=self.schema.has_exact_key)
             others = pa.array(~np.isin(codes, self._whole_rows[0]))
             arrays = [array.filter(others) for array in arrays]
             if not len(arrays[0]):
@@ -306,7 +305,7 @@ class TransactionTable:
         self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
     ) -> LoadResult:
         """Writes rows at commit; see `Table.upsert`."""
-        options = WriteOptions.of(options, **arguments)
+        options = replace(options or WriteOptions(), **arguments)
         with self.begin_load(options) as load:
             load.write(data)
             return load.commit(max_filter_ratio=options.max_filter_ratio)
@@ -328,7 +327,7 @@ class TransactionTable:
             InvalidInputError: the columns do not fit the table.
             LoadRejectedError: a cell cannot be stored.
         """
-        with self._begin_load(WriteOptions(mode=UpdateMode.FIXED)) as load:
+        with self._begin_load(WriteOptions(mode=UpdateMode.FIXED), is_change=True) as load:
             assert isinstance(load, StatementLoad)
             load.changes_rows_read()
             load.write(rows)
@@ -340,13 +339,11 @@ class TransactionTable:
         Raises:
             InvalidInputError: with a label of its own: the transaction has one.
         """
-        options = WriteOptions.of(options, **arguments)
-        check_partial(self.name, self.schema, options.mode, options.merge_type)
-        return self._begin_load(options)
+        return self._begin_load(replace(options or WriteOptions(), **arguments))
 
-    def _begin_load(self, options: WriteOptions) -> Load:
+    def _begin_load(self, options: WriteOptions, *, is_change: bool = False) -> Load:
+        checker, filling = self.base.checks(self.schema, options, is_change=is_change)
         self.begin_write()
-        checker, filling = self.base.checks(self.schema, options)
         if options.label is not None:
             raise InvalidInputError(
                 f"{options.operation} with label {options.label!r} inside a transaction: label the "
@@ -441,7 +438,7 @@ def check_assigned(schema: TableSchema, assignments: Mapping[str, Any]) -> dict[
         InvalidInputError: names the column.
     """
     checked: dict[str, Any] = {}
-    columns = {name: schema.find(name) for name in assignments}
+    columns = {name: schema.by_name.get(name.lower()) for name in assignments}
     unknown = [name for name in assignments if columns[name] is None and hidden_name(name) != SEQUENCE_COL]
     if unknown or not assignments:
         raise InvalidInputError(

@@ -111,6 +111,14 @@ class ColumnType:
             return pa.struct([pa.field(n, t.arrow) for n, t in zip(self.names, self.children, strict=True)])
         return _SCALARS[self.name]
 
+    @cached_property
+    def is_checked_by_arrow(self) -> bool:
+        """Whether every array of the Arrow type holds values of the type."""
+        return (
+            self.name in ("BOOLEAN", "FLOAT", "DOUBLE", "DECIMAL", *INTEGER_RANGES)
+            and self.name != "LARGEINT"
+        )
+
     @property
     def sql(self) -> str:
         """The type as Doris prints it, such as `DECIMAL(9,2)`, `DATETIME(3)`, `ARRAY<INT>`."""

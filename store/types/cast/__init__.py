@@ -44,9 +44,10 @@ def try_cast(array: pa.Array | pa.ChunkedArray, to: ColumnType, *, zone: str = "
             INT.
     """
     source = _flat(array)
+    is_done = source.type.equals(to.arrow) and _needs_no_check(to)
     if pa.types.is_string(source.type) and not (is_ascii(source) or is_valid(source)):
-        source = source.view(pa.binary())
-    if source.type.equals(to.arrow) and _needs_no_check(to):
+        source, is_done = source.view(pa.binary()), False
+    if is_done:
         return Cast(source)
     if pa.types.is_null(source.type):
         return Cast(pa.nulls(len(source), to.arrow))

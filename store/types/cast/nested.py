@@ -11,9 +11,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import reduce
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +22,9 @@ from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.format_value import has_python_form
 from seqstore.store.types.cast.outcome import Cast, all_failed, is_valid, masked, merge_masks, outcome
 from seqstore.store.types.column_types import ColumnType
+
+if TYPE_CHECKING:
+    import duckdb
 
 CastChild = Callable[[pa.Array, ColumnType], Cast]
 
@@ -51,6 +53,8 @@ def _as_json(source: pa.Array) -> Cast:
     DuckDB fails for the whole array if one value is a time beyond its range. Such values have no Python form
     either, and are left out. So are texts that are not UTF-8, which DuckDB would read as empty.
     """
+    import duckdb  # few values are nested
+
     if is_valid(source):
         with suppress(duckdb.Error):
             return Cast(evaluate(source, "to_json(c)::VARCHAR"))
@@ -136,6 +140,8 @@ def _connection() -> duckdb.DuckDBPyConnection:
     cross a fork.
     """
     if getattr(_connections, "process", None) != os.getpid():
+        import duckdb
+
         require_for_duckdb()
         _connections.duckdb = duckdb.connect(":memory:", config=_SETTINGS)
         _connections.process = os.getpid()

@@ -289,7 +289,7 @@ def _exact_decimals(values: pa.Array, to: ColumnType) -> Cast:
     with localcontext(prec=200, Emax=10**9, Emin=-(10**9)):
         for value in values.to_pylist():
             number = None if value is None else Decimal(value)
-            if number is not None and number.is_finite() and number.adjusted() < precision:
+            if number is not None and number.is_finite() and (not number or number.adjusted() < precision):
                 number = number.quantize(unit, rounding=ROUND_HALF_UP)
             results.append(
                 number if number is not None and number.is_finite() and abs(number) < bound else None

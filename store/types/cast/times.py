@@ -31,7 +31,6 @@ _DAY: Final = 86_400_000_000
 # 0000-01-01 and 10000-01-01 in microseconds of the epoch: the range of DATE and DATETIME
 _FIRST: Final = int(np.datetime64("0000-01-01", "us").astype(np.int64))
 _END: Final = int(np.datetime64("10000-01-01", "us").astype(np.int64))
-_NAT: Final = np.iinfo(np.int64).min
 
 _DATE_PARTS: Final = (
     r"(?:(?P<y1>\d{4}|\d{2})[^0-9A-Za-z\s](?P<m1>\d{1,2})[^0-9A-Za-z\s](?P<d1>\d{1,2})"
