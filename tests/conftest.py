@@ -6,8 +6,10 @@ may stand on a test or, as `pytestmark`, on a module; a folder's conftest builds
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +20,13 @@ from hypothesis import settings as hypothesis_settings
 
 from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
+from seqstore.store.catalog.environment.open_environments import close, open_environments
+from seqstore.store.errors import UnavailableError
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.children import hide_pandas
+from tests.support.class_archive import jvm_options
 from tests.support.rows import MakeTable, schema_of
-from tests.support.spark_cluster import CLUSTERS, QUICK_JVM, spark_master
+from tests.support.spark_cluster import CLUSTERS, spark_master
 from tests.support.statements import last_result
 from tests.weight import ALL, form
 
@@ -30,8 +35,9 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.distribution"]
 
+gc.disable()  # while tests are collected: a quarter of that time, and hardly anything is garbage
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
-os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JVM)
+os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,6 +50,15 @@ hypothesis_settings.register_profile(
     "seqstore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("seqstore")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_environments() -> Iterator[None]:
+    """Closes the catalogs of a module's stores: a process keeps them open, and a run makes thousands."""
+    yield
+    for path in list(open_environments):
+        with suppress(UnavailableError):  # a transaction is running; the next module tries again
+            close(path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -64,6 +79,16 @@ def _is_asked_for(item: pytest.Item) -> bool:
         return False
     marker = item.get_closest_marker("executors")
     return marker is None or spark_master() in (marker.args or CLUSTERS)
+
+
+def pytest_collection_finish() -> None:
+    """Collections of garbage leave out the collected tests, which are there until the end."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # else nanobind takes what is left at the end of the process for leaks
 
 
 @pytest.fixture(autouse=True)

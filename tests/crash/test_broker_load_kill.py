@@ -8,8 +8,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,8 +27,9 @@ from seqstore.loaders.broker.worker import resume, submit
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.runtime.process_identity import this_process
+from tests.support.forks.forked import run_forked
+from tests.support.http_server import ServerProcess
 
-ROOT = Path(__file__).parents[2]
 CREATE = "CREATE TABLE {} (k BIGINT, v VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
 pytestmark = [pytest.mark.crash, *(pytest.mark.sql(CREATE.format(name)) for name in ("one", "two"))]
 ROWS = 120_000  # of a file: enough to be in the middle of it
@@ -74,7 +73,7 @@ def assert_loaded_once(store: Store) -> None:
     code = (
         "import sys; from seqstore import Store; Store.open(sys.argv[1]).close()"  # sweeps what the dead left
     )
-    subprocess.run([sys.executable, "-c", code, str(store.path)], check=True, timeout=120, cwd=ROOT)
+    run_forked("-c", code, str(store.path)).check_returncode()
     live = {
         live.segment.meta.file_id
         for name in ("one", "two")
@@ -184,34 +183,15 @@ def test_a_server_killed_with_its_jobs_goes_on_with_them(store: Store, files: Pa
 
 def with_server(store: Store, config: Path, step: object, files: Path) -> None:
     """Runs a step against a server process, then kills it."""
-    command = [
-        sys.executable,
-        "-m",
-        "seqstore.cli.main",
-        "--data-dir",
-        str(store.path),
-        "serve",
-        "--http-port",
-        "0",
-    ]
-    server = subprocess.Popen(
-        [*command, "--mysql-port", "0", "--config", str(config)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    )
-    assert server.stdout is not None
+    server = ServerProcess(store.path, "--config", str(config))
     try:
-        port = 0
-        for line in server.stdout:
-            if "mysql://" in line:
-                port = int(line.rpartition(":")[2].strip().strip("/"))
-            if "ready" in line:
-                break
-        with pymysql.connect(host="127.0.0.1", port=port, user="root", database="db") as connection:
+        with pymysql.connect(
+            host="127.0.0.1", port=server.mysql_port, user="root", database="db"
+        ) as connection:
             assert callable(step)
             step(store, connection, files)
     finally:
         server.kill()
-        server.stdout.close()
-        server.wait(60)
 
 
 def load_over_mysql(store: Store, connection: pymysql.Connection, files: Path) -> None:

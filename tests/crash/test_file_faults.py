@@ -14,12 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.checkout import commit_of_checkout
+from tests.support.faults import grid_progress
 from tests.support.faults.file_faults import FAULTS, FaultServer, compiled, fault_server
 from tests.support.faults.file_works import works
 from tests.weight import by_form, torture_minutes
 
 POINTS = by_form(1, 5)
 WORKS = list(works(Path("inbox")))
+STORED_EVERY = 20
 pytestmark = pytest.mark.crash
 
 
@@ -63,15 +66,35 @@ def test_the_grid_notices_a_missing_sync(tmp_path: Path, library: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("work", WORKS)
-def test_all_points_of_the_grid(server: FaultServer, work: str) -> None:
-    ends = time.monotonic() + 60 * torture_minutes()
-    kinds = server.run(work).kinds
-    grid = [(fault, number) for fault in FAULTS for number in points_of(kinds, fault)]
-    random.shuffle(grid)
-    failed = []
-    for fault, number in grid:
-        if time.monotonic() > ends:
-            break
-        failed += [(fault, number, each) for each in server.run(work, fault, number).faults]
-    assert failed == []
+def test_all_points_of_the_grid(server: FaultServer) -> None:
+    """Goes on with the points that no run of this commit has met, and says how many are left."""
+    ends, chosen = time.monotonic() + 60 * torture_minutes(), random.Random()
+    with grid_progress.progress_of(commit_of_checkout()) as (progress, store):
+        for work in WORKS:
+            if work not in progress.left:
+                kinds = server.run(work).kinds
+                progress.add(work, {fault: points_of(kinds, fault) for fault in FAULTS})
+        while time.monotonic() < ends and (point := progress.draw(chosen)):
+            progress.note(*point, server.run(*point).faults)
+            if progress.done_count % STORED_EVERY == 0:
+                store()
+        print("\n".join(progress.lines()))
+        assert progress.failed == []
+
+
+def test_each_point_is_run_once_by_runs_that_go_on(tmp_path: Path) -> None:
+    points = {"kill": [1, 2, 3], "eio": [2]}
+    path, met = tmp_path / "progress.json", []
+    for _ in range(4):
+        with grid_progress.progress_of("abc", path) as (progress, _):
+            progress.add("load", points)
+            with pytest.raises(BlockingIOError), grid_progress.progress_of("abc", path):
+                pass
+            point = progress.draw(random.Random())
+            assert point is not None
+            met.append(point)
+            progress.note(*point, [])
+    with grid_progress.progress_of("abc", path) as (progress, _):
+        assert progress.draw(random.Random()) is None
+        assert list(progress.lines())[-1] == "4 points run, 0 left, 0 with faults"
+    assert sorted(met) == sorted(("load", fault, number) for fault in points for number in points[fault])

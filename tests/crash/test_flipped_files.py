@@ -1,14 +1,25 @@
-"""A flipped bit anywhere in a file beside the catalog: right rows or `CorruptionError`, never wrong rows."""
+"""A flipped bit in a file of any kind: right rows or `CorruptionError`, never wrong rows.
+
+`test_flipped_catalog` has the classes of bytes of the catalog.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from seqstore import CorruptionError, Settings, Store
+from tests.support.children import MODULES, ROOT
+from tests.support.faults import flipped_kinds
 from tests.support.faults.file_works import COLUMNS, rows
+from tests.support.format_page import FormatPage
 from tests.support.rows import rows_of, schema_of
 from tests.weight import by_form
 
@@ -18,6 +29,12 @@ FORMATS = {
     "lz4": {"compression": "lz4"},
     "parquet": {"storage_format": "parquet"},
 }
+PAGE = FormatPage.read((ROOT / "docs" / "format.md").read_text())
+FLIPS_OF_KIND = by_form(1, 40)
+# These have a test of their own below.
+ELSEWHERE = ("cache/tables/<table>/<name>", "tables/<table>/<name>.feed")
+# A damaged queue or lease costs a wait or a version that is held, no rows.
+MAY_BE_REFUSED = ("locks/queue", "readers/<pid>-<start>")
 pytestmark = pytest.mark.crash
 
 
@@ -51,3 +68,120 @@ def test_a_flipped_bit_of_a_file_shows_no_wrong_row(tmp_path: Path, form: str) -
                 pass
             assert any(file.stem in finding for finding in table.check()), said
         file.write_bytes(data)
+
+
+Flip = Callable[[str, int, int], str]
+
+
+@pytest.fixture(scope="module")
+def store_of_every_kind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    pytest.importorskip("pyiceberg")
+    with flipped_kinds.open_store_of_every_kind(tmp_path_factory.mktemp("kinds")) as path:
+        yield path
+
+
+@pytest.fixture(scope="module")
+def flip(store_of_every_kind: Path) -> Iterator[Flip]:
+    """Flips a bit of a file, and gives what came of it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", flipped_kinds.__name__, str(store_of_every_kind)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": MODULES},
+        text=True,
+    ) as program:
+
+        def ask(name: str, offset: int, bit: int) -> str:
+            assert program.stdin is not None
+            assert program.stdout is not None
+            program.stdin.write(f"{name} {offset} {bit}\n")
+            program.stdin.flush()
+            return program.stdout.readline().rstrip("\n").partition("\t")[2]
+
+        yield ask
+        program.communicate()
+
+
+@pytest.fixture(scope="module")
+def names(store_of_every_kind: Path) -> dict[str | None, list[str]]:
+    """Files that are not empty, by the pattern of docs/format.md."""
+    found: dict[str | None, list[str]] = {}
+    for path in sorted(store_of_every_kind.rglob("*")):
+        if path.is_file():
+            name = path.relative_to(store_of_every_kind).as_posix()
+            found.setdefault(PAGE.describes(name), []).append(name)
+    return found
+
+
+def test_every_kind_of_file_of_the_format_is_flipped(names: dict[str | None, list[str]]) -> None:
+    """A new kind needs a file in the store of `every_kind`, or a test of its own."""
+    assert set(names) == set(PAGE.files) - set(ELSEWHERE)
+
+
+@pytest.mark.parametrize("kind", sorted(set(PAGE.files) - set(ELSEWHERE)))
+def test_a_flipped_bit_of_a_kind_of_file_shows_no_wrong_row(
+    store_of_every_kind: Path, names: dict[str | None, list[str]], flip: Flip, kind: str
+) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    chosen = random.Random(seed)
+    sizes = {name: (store_of_every_kind / name).stat().st_size for name in names[kind]}
+    filled = [name for name, size in sizes.items() if size]
+    for _ in range(FLIPS_OF_KIND if filled else 0):
+        name = chosen.choice(filled)
+        offset, bit = chosen.randrange(sizes[name]), chosen.randrange(8)
+        outcome, _, reason = flip(name, offset, bit).partition(" ")
+        allowed = ["right", "corruption", *(["refused"] if kind in MAY_BE_REFUSED else [])]
+        assert outcome in allowed, f"seed {seed}: {name} {offset}:{bit}: {outcome} {reason}"
+
+
+def test_a_flipped_bit_of_a_local_copy_of_an_object_shows_no_wrong_row(tmp_path: Path) -> None:
+    (tmp_path / "objects" / "tables" / "1").mkdir(parents=True)  # a directory in place of a bucket
+    settings = Settings(inline_bytes_max=0, auto_compaction=0, catalog_bytes_max=2**24)
+    path, objects = tmp_path / "data", (tmp_path / "objects").as_uri()
+    with Store.open(path, segments=objects, settings=settings) as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of(*COLUMNS))
+        table.upsert(rows(range(300), "first"))
+        expected = rows_of(table)
+        assert len(table.get({"k": [7]})) == 1
+    seed = random.SystemRandom().randrange(2**32)
+    chosen = random.Random(seed)
+    copies = [each for each in (path / "cache").rglob("*") if each.is_file() and each.stat().st_size]
+    assert copies
+    for _ in range(FLIPS):
+        file = chosen.choice(copies)
+        data = file.read_bytes()
+        place, bit = chosen.randrange(len(data)), chosen.randrange(8)
+        file.write_bytes(data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :])
+        with Store.open(path, segments=objects, settings=settings) as store:
+            table = store.table("db.t")
+            try:
+                assert rows_of(table) == expected, f"seed {seed}: {file.name} {place}:{bit}"
+                assert table.get({"k": [7]}).to_pylist()[0]["v"] == "first"
+            except CorruptionError:
+                pass
+        file.write_bytes(data)
+
+
+def test_a_flipped_bit_of_planned_changes_reaches_no_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file had no checksum: a stream got other rows."""
+    pytest.importorskip("pyspark")
+    from seqstore.loaders.spark import change_share
+    from seqstore.store.runtime.process_identity import this_process
+
+    monkeypatch.setattr(change_share, "_PLAN_BYTES_MAX", 0)
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of(*COLUMNS))
+        shares = change_share.ChangeShares(table, this_process())
+        (share,) = shares.of(rows(range(30), "fed").to_batches(), 2)
+        assert pa.Table.from_batches(share.read()).num_rows == 30
+        (file,) = (tmp_path / "data").rglob("*.feed")
+        data = file.read_bytes()
+        for place in range(0, len(data), 97):
+            file.write_bytes(data[:place] + bytes([data[place] ^ 8]) + data[place + 1 :])
+            with pytest.raises(CorruptionError):
+                list(share.read())
+        shares.close()

@@ -8,7 +8,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +17,16 @@ import pytest
 
 from seqstore import Settings, Store, Table, UnavailableError
 from seqstore.store.catalog.catalog import DATABASES, unpack
-from seqstore.store.catalog.page_check import NODE, PAGE, Head, read_head
+from seqstore.store.catalog.environment.page_check import NODE, PAGE, Head, read_head
 from seqstore.store.repair.repair import repair
 from seqstore.store.repair.report import RepairReport
 from seqstore.store.repair.salvage import salvage
 from seqstore.store.sql import Session
 from tests.golden import make_golden, stores
 from tests.golden.test_golden import ARCHIVES, expected, name_of
+from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import PAGE_BYTES, contents, make_store, places
+from tests.support.forks.forked import ForkedPython, run_forked
 from tests.support.rows import rows_of, schema_of
 from tests.weight import by_form
 
@@ -340,11 +341,8 @@ def damaged(sound: Path, tmp_path: Path) -> Path:
 
 
 def run_repair(path: Path, failpoint: str = "", *options: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
-    if failpoint:
-        environment["SEQSTORE_FAILPOINT"] = failpoint
-    command = [sys.executable, "-m", "seqstore", "repair", str(path), *options]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    environment = {"SEQSTORE_FAILPOINT": failpoint} if failpoint else {}
+    return run_forked("-m", "seqstore", "repair", str(path), *options, environment=environment)
 
 
 def test_it_is_killed_and_run_again(damaged: Path, sound: Path) -> None:
@@ -380,14 +378,8 @@ def test_it_refuses_a_store_that_is_open(damaged: Path, sound: Path, tmp_path: P
         "import sys; from seqstore import Store; "
         "s = Store.open(sys.argv[1]); print('open', flush=True); input()"
     )
-    environment = {**os.environ, "PYTHONPATH": os.environ.get("PYTHONPATH", str(ROOT))}
-    with subprocess.Popen(
-        [sys.executable, "-c", program, str(copy)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    ) as child:
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    with ForkedPython(["-c", program, str(copy)], environment=environment, has_input=True) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "open\n"
         with pytest.raises(UnavailableError, match=f"process {child.pid} has the store open"):

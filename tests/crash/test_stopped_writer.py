@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
 from seqstore import Settings, Store, UnavailableError
 from seqstore.store.locks.file_lock import waiting_at_most
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 from tests.support.rows import rows_of, schema_of
 
 pytestmark = pytest.mark.crash
@@ -39,22 +40,19 @@ with Store.open(sys.argv[1]) as store:
 """
 
 
-def child(program: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        text=True,
-    )
+def child(program: str, *arguments: object, has_input: bool = False) -> ForkedPython:
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    return ForkedPython(["-c", program, *map(str, arguments)], environment=environment, has_input=has_input)
 
 
 @contextmanager
-def stopped_in_a_commit(directory: Path) -> Iterator[subprocess.Popen[str]]:
+def stopped_in_a_commit(directory: Path) -> Iterator[ForkedPython]:
     """Runs the block while another process is stopped inside a commit; then lets it go on."""
     process = child(STOPPED, directory)
     assert process.stdout is not None
     assert process.stdout.readline() == "inside\n"
-    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        time.sleep(0.01)
     try:
         yield process
     finally:
@@ -73,7 +71,7 @@ def directory(tmp_path: Path) -> Path:
 def test_a_store_is_opened_and_read_while_a_writer_is_stopped(directory: Path) -> None:
     with stopped_in_a_commit(directory):
         reader = child(READ, directory)
-        assert reader.communicate(timeout=60)[0] == "[(1,)]\n"
+        assert reader.communicate() == "[(1,)]\n"
 
 
 def test_a_load_fails_in_its_time_and_names_the_holder(directory: Path) -> None:
@@ -125,18 +123,11 @@ def test_a_block_with_a_limit_waits_no_longer(directory: Path) -> None:
 def test_a_store_opened_for_reading_writes_once_the_holder_goes_on(directory: Path) -> None:
     program = READ.splitlines()
     with stopped_in_a_commit(directory):
-        writer = subprocess.Popen(
-            [sys.executable, "-c", "\n".join([*program, WRITE]), str(directory)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": MODULES},
-            text=True,
-        )
+        writer = child("\n".join([*program, WRITE]), directory, has_input=True)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "[(1,)]\n"
         assert writer.stdout.readline() == "writer_busy\n"
-    output, _ = writer.communicate("go on\n", timeout=60)
-    assert output == "3\n"
+    assert writer.communicate("go on\n") == "3\n"
 
 
 WRITE = """
@@ -159,13 +150,9 @@ def test_a_server_stops_in_its_time(directory: Path, tmp_path: Path) -> None:
     config = tmp_path / "server.toml"
     config.write_text("[server]\nstop_seconds = 1\nmaintenance_seconds = 1\n")
     ports = ["--http-port", "0", "--mysql-port", "0", "--config", str(config)]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "seqstore", "--data-dir", str(directory), "serve", *ports],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        text=True,
-    )
+    command = ["-m", "seqstore", "--data-dir", str(directory), "serve", *ports]
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    server = ForkedPython(command, environment=environment, stderr=subprocess.STDOUT)
     assert server.stdout is not None
     lines = iter(server.stdout.readline, "")
     address = next(line.split()[-1] for line in lines if "http://" in line)

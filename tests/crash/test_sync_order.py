@@ -3,6 +3,7 @@ returns. A killed process keeps the page cache, so only the order of the steps c
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 
 from seqstore import Session, Settings, Store
 from seqstore.store.maintenance import recovery
+from seqstore.store.repair.repair import repair
+from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox
 from seqstore.store.segment.disk import Disk
-from tests.support.faults.sync_record import SyncRecord, recorded
+from tests.support.faults.sync_record import SyncRecord, names_recorded, recorded
 from tests.support.rows import schema_of
 from tests.support.statements import run
 
@@ -206,3 +209,39 @@ def test_small_work_is_synced_before_the_answer(tmp_path: Path, work: str) -> No
         record.returned(work)
     assert record.faults() == []
     assert any(step.kind == "commit is synced" for step in record.steps)
+
+
+def test_the_names_of_new_directories_and_of_the_catalog_are_synced(tmp_path: Path) -> None:
+    """A loss of power would take away the directory of files that are durable themselves."""
+    with names_recorded(tmp_path) as names, made(tmp_path / "new" / "data", FILES) as store:
+        store.table("db.t").optimize(full=True)
+        assert {"new", "new/data", "new/data/catalog", "new/data/catalog/data.mdb", "new/data/tables/1"} <= {
+            *names.made
+        }
+        assert names.lost == set()
+
+
+def test_the_key_of_secrets_is_synced_before_it_encrypts(tmp_path: Path) -> None:
+    """A loss of power would leave secrets in the catalog that nothing can read."""
+    pytest.importorskip("cryptography")
+    with names_recorded(tmp_path) as names:
+        SecretBox(tmp_path / KEY_FILE).seal("secret")
+    assert (names.made, names.lost, names.unsynced) == ([KEY_FILE], set(), [])
+
+
+def test_the_names_that_a_repair_makes_are_synced(tmp_path: Path) -> None:
+    """The new catalog, the damaged one beside it, and files that come back from the trash."""
+    with made(tmp_path / "made", FILES):
+        pass
+    data = tmp_path / "data"
+    shutil.copytree(tmp_path / "made", data)  # this process keeps the catalog of the other one open
+    segment, trash = min(data.glob("tables/1/*.arrow")), data / "trash" / "1"
+    trash.mkdir(parents=True)
+    segment.rename(trash / segment.name)
+    catalog = data / "catalog" / "data.mdb"
+    catalog.write_bytes(bytes(8192) + catalog.read_bytes()[8192:])
+    with names_recorded(tmp_path) as names:
+        report = repair(data)
+    assert (report.is_done, report.aside is not None, segment.exists()) == (True, True, True)
+    assert {"data/catalog/data.mdb", str(segment.relative_to(tmp_path))} <= {*names.made}
+    assert names.lost == set()

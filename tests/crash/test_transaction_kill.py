@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from seqstore import Column, Settings, Store, TableSchema, UnavailableError, par
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.sql import Session
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython, run_forked
 
 SETTINGS = Settings(catalog_bytes_max=2**28, inline_bytes_max=1, auto_compaction=0)
 U4 = (
@@ -62,10 +61,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def run_child(directory: Path, failpoint: str) -> int:
-    environment = {**os.environ, "PYTHONPATH": MODULES, "SEQSTORE_FAILPOINT": failpoint}
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, str(directory)], env=environment, timeout=60
-    ).returncode
+    return run_forked("-c", CHILD, str(directory), environment={"SEQSTORE_FAILPOINT": failpoint}).returncode
 
 
 @pytest.mark.crash
@@ -103,12 +99,8 @@ def test_a_killed_holder_frees_the_update_lock(directory: Path) -> None:
     not. When it is killed, whoever waits goes on, and nothing of it is there."""
     with Store.open(directory, settings=SETTINGS) as store, ThreadPoolExecutor(1) as threads:
         table, here = store.table("db.t"), pc.field("k") == 1
-        holder = subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(directory)],
-            env={**os.environ, "PYTHONPATH": MODULES},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        environment = {**os.environ, "PYTHONPATH": MODULES}
+        holder = ForkedPython(["-c", HOLDER, str(directory)], environment=environment)
         assert holder.stdout is not None
         with holder.stdout:
             assert holder.stdout.readline() == "held\n"

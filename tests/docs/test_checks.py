@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.children import MODULES
+from tests.support.class_archive import class_archive
 from tests.support.documents import ROOT
+from tests.support.forks.forked import ForkedPython, write_command
 from tests.weight import ALL, VARIABLE, form
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
@@ -82,6 +91,82 @@ def test_tests_of_a_group_share_a_process(tmp_path: Path) -> None:
     processes = {name: {worker for worker, of in ran if of == name} for name in "abcd"}
     assert all(len(found) == 1 for found in processes.values()), processes
     assert processes["c"] == processes["d"]
+
+
+SEEN = """
+import json, os, sys
+seen = [sys.argv[1:], os.getcwd(), os.environ["SEEN"], __name__, sys.path[0], "tests.conftest" in sys.modules]
+print(json.dumps(seen), file=sys.stderr)
+sys.exit(len(sys.stdin.read()))
+"""
+
+
+def test_a_fork_is_as_a_new_interpreter(tmp_path: Path) -> None:
+    """Arguments, directory, environment, modules and streams are its own, and its end is told."""
+    environment = {**os.environ, "PYTHONPATH": MODULES, "SEEN": "yes"}
+    with (tmp_path / "errors").open("w+") as errors:
+        process = ForkedPython(
+            ["-c", SEEN, "one", "two"],
+            environment=environment,
+            directory=tmp_path,
+            has_input=True,
+            stderr=errors,
+        )
+        assert process.communicate("four") == ""
+        assert process.wait() == 4
+        errors.seek(0)
+        assert json.load(errors) == [["one", "two"], str(tmp_path), "yes", "__main__", "", False]
+
+
+def test_the_end_of_a_fork_by_a_signal_is_told() -> None:
+    process = ForkedPython(["-c", "print('ready', flush=True); input()"], has_input=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert process.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+
+
+def test_a_fork_refuses_a_library_that_it_would_not_load() -> None:
+    """A shim that delays or fails file operations would be left out without a word."""
+    with pytest.raises(ValueError, match="a fork of a running program does not follow LD_PRELOAD"):
+        ForkedPython(["-c", ""], environment={"LD_PRELOAD": "shim.so"})
+
+
+def test_a_command_of_an_example_ends_as_its_module_does(tmp_path: Path) -> None:
+    command = tmp_path / "seqstore"
+    write_command(command, "seqstore")
+
+    def run(text: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [command, "--data-dir", "data", "sql", "-e", text],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": MODULES},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    done = run("CREATE DATABASE db; SELECT 1 + 1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "|     2 |" in done.stdout
+    assert (tmp_path / "data").is_dir()
+    assert run("SELECT nothing").returncode == 1
+
+
+@pytest.mark.spark
+@pytest.mark.executors("local[2]")
+def test_spark_takes_its_classes_from_the_archive(spark: SparkSession) -> None:
+    """A folder with files before Spark's jars, such as one with a log configuration, kept the JVM from it."""
+    if "SharedArchiveFile" not in os.environ["JDK_JAVA_OPTIONS"] or sys.platform != "linux":
+        pytest.skip("no archive: `make test` makes it")
+    context = spark.sparkContext
+    assert context._jvm is not None
+    driver = context._jvm.java.lang.ProcessHandle.current().pid()
+    assert str(class_archive()) in Path(f"/proc/{driver}/maps").read_text()
 
 
 def test_workflow_tests_the_lowest_versions_and_builds_the_manual() -> None:

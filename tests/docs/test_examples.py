@@ -44,6 +44,7 @@ JAVA: Final = "Java and the extra spark"
 NEEDS: Final[dict[str, Callable[[], bool]]] = {
     JAVA: _has_java,
     "the extra iceberg": lambda: importlib.util.find_spec("pyiceberg") is not None,
+    "the package deltalake": lambda: importlib.util.find_spec("deltalake") is not None,
     "the extra server": lambda: importlib.util.find_spec("aiohttp") is not None,
     "a MySQL client": lambda: shutil.which("mysql") is not None,
     "a network": _never,

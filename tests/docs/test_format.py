@@ -20,7 +20,17 @@ from tests.support.format_page import FormatPage
 
 PAGE = Path(__file__).parents[2] / "docs" / "format.md"
 # Optional packages, or an object store, make these: they have tests of their own.
-ELSEWHERE = ("cache/", "iceberg/", "locks/iceberg-", "tables/<table>/<name>.feed", "trash/")
+ELSEWHERE = (
+    "cache/",
+    "iceberg/",
+    "locks/iceberg-",
+    "locks/open-",
+    "tables/<table>/<name>.feed",
+    "tables/<table>/_delta_log/",
+    "tables/<table>/metadata/",
+    "tables/<table>/deletion_vector_",
+    "trash/",
+)
 WORD = 2**64 - 1
 
 
@@ -109,6 +119,28 @@ def test_an_iceberg_copy_is_on_the_page(tmp_path: Path, page: FormatPage) -> Non
         found = {page.describes(name) for name in files(store)}
     assert None not in found
     assert {pattern for pattern in page.files if "iceberg" in pattern} <= found
+
+
+def test_an_open_table_is_on_the_page(tmp_path: Path, page: FormatPage) -> None:
+    with Store.open(tmp_path / "data") as store, Session(store) as session:
+        opened = "'delta.universalFormat.enabledFormats' = 'delta,iceberg', 'open_every_seconds' = '0'"
+        list(
+            session.execute(
+                f"CREATE DATABASE db; CREATE TABLE db.t (k INT) UNIQUE KEY (k) PROPERTIES ({opened})"
+            )
+        )
+        list(session.execute("INSERT INTO db.t VALUES (1), (2)"))
+        log = next(store.path.glob("tables/*/_delta_log"))
+        (log / f"{2:020}.json").write_text("{}")
+        (log.parent / "metadata" / "v3.metadata.json").write_text("{}")
+        list(session.execute("DELETE FROM db.t WHERE k = 1"))
+        found = {page.describes(name) for name in files(store)}
+    assert None not in found
+    assert {
+        pattern
+        for pattern in page.files
+        if pattern.startswith("tables/<table>/") and ("_" in pattern or "metadata" in pattern)
+    } <= found
 
 
 def test_planned_changes_are_on_the_page(

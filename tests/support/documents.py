@@ -18,7 +18,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -28,6 +27,7 @@ from typer.testing import CliRunner
 
 from seqstore.cli.main import app
 from tests.support.children import MODULES
+from tests.support.forks.forked import write_command
 
 ROOT: Final = Path(__file__).parents[2]
 RUNNABLE: Final = ("python", "console", "sql")
@@ -110,8 +110,7 @@ class Reader:
     def __post_init__(self) -> None:
         command = self.directory / ".bin" / "seqstore"
         command.parent.mkdir()
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seqstore "$@"\n')
-        command.chmod(0o755)
+        write_command(command, "seqstore")
 
     def run(self, block: Block) -> None:
         """Runs a block and compares its output, or writes the file that it is.

@@ -204,7 +204,7 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
         properties={"strict_mode": "false"},
     )
     job = LoadSpec("db", "broker", (description,), {"max_filter_ratio": "0.5"})
-    BrokerLoad(made.store, job, [str(made.files)]).run()
+    BrokerLoad(made.store, job, [str(made.files)], references=["env:NAME"]).run()
     settings = f"FROM FILES ('path' = '{made.files}/routine*.csv')"
     _run(
         session,
@@ -215,12 +215,13 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
     _run(session, f"CREATE ROUTINE LOAD running ON plain {settings}")
     _run(
         session,
-        "CREATE ROUTINE LOAD moved ON plain FROM KAFKA ('kafka_broker_list' = 'b:9092', 'kafka_topic' = 't')",
+        "CREATE ROUTINE LOAD moved ON plain FROM KAFKA ('kafka_broker_list' = 'b:9092', 'kafka_topic' = 't', "
+        "'property.ssl.key.password' = 'secret')",
         "PAUSE ROUTINE LOAD FOR moved",
     )
     jobs = RoutineJobs(made.store.catalog)
     running, moved = (jobs.find("db", name)[0] for name in ("running", "moved"))
-    jobs.change(running, lambda job: job.divided({"0": 0}, {"0": 1}))
+    jobs.change(running, lambda job: replace(job.divided({"0": 0}, {"0": 1}), references=("env:NAME",)))
     jobs.change(moved, lambda job: replace(job, progress={"0": 5}))
     offsets = "'kafka_partitions' = '0', 'kafka_offsets' = 'OFFSET_END'"
     _run(session, f"ALTER ROUTINE LOAD FOR moved FROM KAFKA ({offsets})")

@@ -12,7 +12,8 @@ _KEY: Final = re.compile(r"^Key: (?P<parts>.*)$", re.MULTILINE)
 _ROW: Final = re.compile(
     r"^\| (?P<name>`[^`]+`|\(value\)) \| (?P<type>[\w ]+) \| (?P<meaning>.*) \|$", re.MULTILINE
 )
-_FILE: Final = re.compile(r"^\| `(?P<pattern>[^`]+/[^`]+)` \|", re.MULTILINE)
+_FILE: Final = re.compile(r"^\| `(?P<pattern>[^`]+)` \|", re.MULTILINE)
+_DIRECTORY: Final = re.compile(r"^\| file \| content \|\n(?:\|.*\n)+", re.MULTILINE)
 _VALUE: Final = "(value)"
 _TYPES: Final[dict[type, str]] = {
     int: "int",
@@ -66,7 +67,8 @@ class FormatPage:
                 found.fields[row["name"].strip("`")] = Field(tuple(row["type"].split(" or ")), is_optional)
             key = _KEY.search(section["body"])
             found.key = tuple(re.findall(r"`(u64|text)`", key["parts"])) if key else ()
-        return cls(types, tuple(_FILE.findall(text)))
+        directory = _DIRECTORY.search(text)
+        return cls(types, tuple(_FILE.findall(directory[0]) if directory else ()))
 
     def faults(self, name: str, record: Any) -> Iterator[str]:
         """Yields each difference of a record from its description: unknown, missing and mistyped fields."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +15,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 
 ROOT = Path(__file__).parents[2]
 WAIT_SECONDS = 400  # Spark alone takes minutes to start on a machine with much else to do
@@ -118,21 +117,17 @@ class Server:
     def __init__(self, data: Path) -> None:
         self.data = data
         self._log = data.parent / "server.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ForkedPython | None = None
         self._connected: Any = None
         self.start()
 
     def start(self) -> None:
         begin = self._log.stat().st_size if self._log.exists() else 0
-        command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(self.data), "serve"]
+        command = ["-m", "seqstore.cli.main", "--data-dir", str(self.data), "serve"]
+        command += ["--http-port", "0", "--mysql-port", "0"]
         with self._log.open("ab") as out:
-            self.process = subprocess.Popen(
-                [*command, "--http-port", "0", "--mysql-port", "0"],
-                stdout=out,
-                stderr=out,
-                cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": MODULES},
-            )
+            environment = {**os.environ, "PYTHONPATH": MODULES}
+            self.process = ForkedPython(command, environment=environment, stdout=out, stderr=out)
 
         def said() -> list[str]:
             assert self.process is not None

@@ -77,13 +77,13 @@ def test_rows_that_lost_to_another_write_of_the_load_are_superseded(table: Table
 
 
 def test_the_last_write_of_a_key_decides_whether_it_is_replaced_or_deleted(table: Table) -> None:
-    write_all(table, {"k": [1, 2], "v": [0, 0]})
+    write_all(table, {"k": [1, 2, 3], "v": [0, 0, 0]})
     result = write_all(
         table,
-        {"k": [1, 2], "v": [1, 1], "__DELETE_SIGN__": [0, 1]},
-        {"k": [1, 2], "v": [2, 2], "__DELETE_SIGN__": [1, 0]},
+        {"k": [1, 2, 3], "v": [1, 1, 1], "__DELETE_SIGN__": [0, 1, 0]},
+        {"k": [1, 2, 3], "v": [2, 2, 2], "__DELETE_SIGN__": [1, 0, 1]},
     )
-    assert metrics(result) == {"total": 4, "loaded": 4, "superseded": 2, "replaced": 1, "deleted": 1}
+    assert metrics(result) == {"total": 6, "loaded": 6, "superseded": 3, "replaced": 1, "deleted": 2}
     assert rows_of(table) == [(2, 2)]
 
 

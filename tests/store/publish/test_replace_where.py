@@ -50,6 +50,18 @@ def test_clearing_some_keys_takes_their_tombstones_too(table: Table) -> None:
     assert table.check() == []
 
 
+@pytest.mark.settings(batch_rows_max=8, inline_bytes_max=0)
+def test_clearing_finds_the_rows_of_every_batch(store: Store) -> None:
+    table = store.create_table("db.t", schema_of("k INT NOT NULL", "v INT", sequence_col="v"))
+    table.upsert(pa.table({"k": range(100), "v": [10] * 100}))
+    with table.begin_load() as load:
+        load.clear(pc.field("k") >= 60)
+        load.write(pa.table({"k": range(40, 90), "v": [5] * 50}))
+        assert load.commit().rows_deleted == 40
+    assert keys(table) == dict.fromkeys(range(60), 10) | dict.fromkeys(range(60, 90), 5)
+    assert table.check() == []
+
+
 def test_rows_of_the_load_come_in_the_same_version(table: Table) -> None:
     with table.begin_load(operation="INSERT OVERWRITE") as load:
         load.clear()

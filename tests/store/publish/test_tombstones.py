@@ -101,6 +101,19 @@ def test_with_a_time_sequence_rows_older_than_the_horizon_are_too_late(
     assert table.check() == []
 
 
+def test_with_a_time_sequence_a_stored_key_goes_by_its_own_sequence(store: Store) -> None:
+    """K4: the watermark is for keys that are not stored; rows below it update the others."""
+    table = make(store, "datetime")
+    table.upsert(pa.concat_tables([row(1, datetime(2020, 1, 5)), row(2, datetime(2020, 1, 2))]))
+    table.delete({"k": [1]})
+    table.purge()
+    newer = table.upsert(row(2, datetime(2020, 1, 3), "newer"))
+    assert (newer.rows_too_late, newer.rows_late, newer.rows_replaced) == (0, 0, 1)
+    late = table.upsert(row(2, datetime(2020, 1, 1), "late"))
+    assert (late.rows_too_late, late.rows_late) == (0, 1)
+    assert table.get({"k": [2]}, ["v"]).to_pylist() == [{"v": "newer"}]
+
+
 def test_a_tombstone_of_the_future_is_kept_until_its_time(store: Store) -> None:
     """A wrong clock must not make every row too late."""
     table = make(store, "datetime")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +29,9 @@ from seqstore.store.catalog import transaction_record as transaction
 from seqstore.store.fill.partial import fill
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
-from tests.support.children import MODULES
+from tests.support.forks.forked import run_forked
 
 Row = dict[str, Any]
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(params=[1, 2**18], ids=["files", "inline"])
@@ -240,8 +236,7 @@ def test_the_end_of_its_process_and_reopenings_do_not_touch_it(
     table = make(store, "k a b")
     full(table, (1, 1, 1))
     inline = str(settings.inline_bytes_max)
-    command = [sys.executable, "-c", PREPARE, str(store.path), inline, mode]
-    subprocess.run(command, check=True, cwd=ROOT, env={"PYTHONPATH": MODULES}, timeout=60)
+    run_forked("-c", PREPARE, str(store.path), inline, mode).check_returncode()
     kept = files(store)
     assert bool([name for name in kept if name.endswith(".delta")]) == (inline == "1" and mode != "UPSERT")
     Store.open(store.path, settings=settings).close()

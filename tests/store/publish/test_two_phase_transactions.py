@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
-from tests.support.children import MODULES
+from tests.support.forks.forked import run_forked
 
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLES = """
@@ -47,8 +44,7 @@ def test_another_process_commits_all_tables_at_once_by_the_label(store: Store) -
     done = transaction.precommit()
     assert (done.versions, done.rows_changed) == ({}, 2)
     assert (values(a)[1], 3 in values(b)) == (10, False)
-    command = [sys.executable, "-c", CHILD, str(store.path), "both"]
-    answer = subprocess.run(command, env={"PYTHONPATH": MODULES}, capture_output=True, text=True, timeout=60)
+    answer = run_forked("-c", CHILD, str(store.path), "both")
     assert answer.stdout == "VISIBLE\n", answer.stderr
     assert (values(a)[1], values(b)[3]) == (11, 300)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Store, Table, TableSchema, parse_type
-from seqstore.store.catalog import environment
+from seqstore.store.catalog.environment import environment
 
 Write = Callable[[Store, Table], None]
 

@@ -30,7 +30,7 @@ from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql import Session
 from tests.support.rows import rows_of, schema_of
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 200.0
 HERE = pc.field("k") == 1
 
 

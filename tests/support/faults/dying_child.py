@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 
 _SECONDS_MAX: Final = 120
 
@@ -33,13 +32,8 @@ def run_until_dead(
     if failpoint:
         environment["SEQSTORE_FAILPOINT"] = failpoint
     with tempfile.TemporaryFile("w+") as errors:
-        child = subprocess.Popen(
-            [sys.executable, "-c", program, str(directory), str(first)],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            env=environment,
-            text=True,
-        )
+        arguments = ["-c", program, str(directory), str(first)]
+        child = ForkedPython(arguments, environment=environment, stderr=errors)
         told: list[str] = []
         # Every line comes from one buffer: communicate() reads the pipe, and would lose what the buffer has.
         with child, end_at_the_latest(child), child.stdout as output:  # type: ignore[union-attr]
@@ -57,7 +51,7 @@ def run_until_dead(
 
 
 @contextmanager
-def end_at_the_latest(child: subprocess.Popen[str]) -> Iterator[None]:
+def end_at_the_latest(child: ForkedPython) -> Iterator[None]:
     """Ends a child that never ends, by SIGTERM: its return code differs from that of a kill."""
     timer = threading.Timer(_SECONDS_MAX, child.terminate)
     timer.start()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -12,20 +13,30 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore import Session, Settings, Store, StoreError, UnavailableError
+from seqstore import CorruptionError, Session, Settings, Store, StoreError, UnavailableError
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.catalog.catalog import TABLES
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.maintenance.recovery import file_ids
+from seqstore.store.repair.repair import repair
 from seqstore.store.sql import ServerContext
+from tests.support.delta_reader import open_delta
 from tests.support.rows import rows_of, schema_of
 
 SETTINGS: Final = Settings(inline_bytes_max=400, auto_compaction=0, catalog_bytes_max=2**24)
 COLUMNS: Final = ("k BIGINT NOT NULL", "v STRING", "w BIGINT")
-Step = Callable[[Store], object]
+_OPEN: Final = 'PROPERTIES ("delta.universalFormat.enabledFormats" = "delta", "open_every_seconds" = "0")'
+Step = Callable[[Any], object]  # takes the store, in offline work its directory
 # One step of these has several commits: after an error it may be done.
-SEVERAL_COMMITS: Final = ("routine_load",)
+SEVERAL_COMMITS: Final = ("routine_load", "modify_column", "repair")
+# The work on a store that no process has open. It begins with a damaged catalog.
+OFFLINE: Final = ("repair",)
+_JOB_SECONDS: Final = 4
+_WITH_SECRET: Final = (
+    "CREATE ROUTINE LOAD db.sealed ON fed FROM KAFKA ('kafka_broker_list' = '127.0.0.1:1', "
+    "'kafka_topic' = 't', 'property.ssl.key.password' = 'secret')"
+)
 
 
 def rows(keys: range, value: str, **others: Any) -> pa.Table:
@@ -52,6 +63,27 @@ def make_store(path: Path) -> None:
     for number in range(2):
         lines = [json.dumps({"k": number * 100 + i, "v": "fed", "w": i}) for i in range(60)]
         (inbox / f"{number}.json").write_text("\n".join(lines) + "\n")
+
+
+@contextmanager
+def opened_for(work: str, path: Path) -> Iterator[Any]:
+    """Yields what the steps of a kind of work take."""
+    if work in OFFLINE:
+        yield path
+        return
+    with open_store(path) as store:
+        yield store
+
+
+def prepare(work: str, path: Path) -> None:
+    """Brings a copy of the store into the state in which the work begins."""
+    if work not in OFFLINE:
+        return
+    file = path / "catalog" / "data.mdb"
+    data = bytearray(file.read_bytes())
+    place = data.rindex(b"second")  # in a record of the catalog, whose checksum fails then
+    data[place] ^= 1
+    file.write_bytes(data)
 
 
 def inbox_of(path: Path) -> Path:
@@ -101,6 +133,23 @@ def _routine(store: Store) -> None:
         raise UnavailableError("the routine load has loaded nothing", kind="disk")
 
 
+def _modify(store: Store) -> None:
+    """Changes a type by a job; a job that was cancelled by a fault is asked for again.
+
+    A job that cannot store its end tries to until it can, or the store is closed.
+    """
+    store.schema_changes.wait()
+    if str(store.table("db.t").schema.column("w").type) != "STRING":
+        _sql("ALTER TABLE t MODIFY COLUMN w STRING")(store)
+        deadline = time.monotonic() + _JOB_SECONDS
+        while any(not job.has_ended for job in store.schema_changes.jobs("db").values()):
+            if time.monotonic() > deadline:
+                raise UnavailableError("the job goes on", kind="disk")
+            time.sleep(0.005)
+    if str(store.table("db.t").schema.column("w").type) != "STRING":
+        raise UnavailableError("the job was cancelled", kind="disk")
+
+
 def _create_routine(inbox: Path) -> Step:
     properties = f'"path" = "{inbox}/*.json"'
     return _sql(
@@ -137,31 +186,60 @@ def works(inbox: Path) -> dict[str, list[Step]]:
         ],
         "truncate": [_sql("TRUNCATE TABLE t"), _sql("DROP TABLE u"), _sql("CREATE TABLE n LIKE t")],
         "overwrite": [_sql("INSERT OVERWRITE TABLE t SELECT k + 1000, v, w FROM u WHERE k < 100")],
+        "open_table": [
+            _sql(f"CREATE TABLE s (k BIGINT NOT NULL, v STRING, w BIGINT) UNIQUE KEY(k) {_OPEN}"),
+            lambda store: store.table("db.s").upsert(rows(range(80), "shown"), label="one"),
+            lambda store: store.table("db.s").upsert(rows(range(60, 63), "again"), label="other"),
+            lambda store: store.table("db.s").optimize(full=True),
+            lambda store: store.table("db.s").delete(pa.table({"k": list(range(20, 60))})),
+        ],
         "routine_load": [_create_routine(inbox), _routine],
+        "secret": [_sql(_WITH_SECRET)],
+        "modify_column": [_modify],
+        "repair": [repair],
     }
 
 
 def contents(path: Path) -> dict[str, Any]:
-    """Returns what readers of the store see."""
+    """Returns what readers of the store see; a damaged catalog is repaired before."""
+    try:
+        with open_store(path) as store:
+            return _contents(store) | {"is damaged": False}
+    except CorruptionError:
+        repair(path)
+        with open_store(path) as store:
+            return _contents(store) | {"is damaged": True}
+
+
+def _contents(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    with open_store(path) as store:
-        for name in store.tables("db"):
-            table = store.table(f"db.{name}")
-            columns = [column.name for column in table.schema.columns]
-            found[name] = [columns, table.version, [list(row) for row in rows_of(table)]]
-            assert table.check() == [], table.check()
-        for label in ("two", "part"):
-            record = store.find_transaction("db", label)
-            status = str(record.status) if record is not None else ""
-            found[f"label {label}"] = status if status in ("PRECOMMITTED", "VISIBLE") else "free"
-        with store.catalog.read() as tx:
-            jobs = [record["job"] for _, record in tx.records("jobs")]
-        found["jobs"] = [
-            [job["spec"]["name"], [item for item in sorted(job["progress"].items()) if item[1]]]
-            for job in jobs
-            if "spec" in job
-        ]
-        found["schema changes"] = [[job["table"], job["state"]] for job in jobs if "spec" not in job]
+    store.schema_changes.wait()  # those that a process left go on
+    for name in store.tables("db"):
+        table = store.table(f"db.{name}")
+        columns = [f"{column.name} {column.type}" for column in table.schema.columns]
+        found[name] = [columns, table.version, [list(row) for row in rows_of(table)]]
+        assert table.check() == [], table.check()
+        if table.schema.open_formats:
+            store.opener.wait()
+            shown = open_delta(store.path / table.loader.directory)
+            assert [shown.shown, sorted(shown.read().to_pylist(), key=repr)] == [
+                table.version,
+                sorted(table.scan().read_all().to_pylist(), key=repr),
+            ]
+    for label in ("two", "part"):
+        record = store.find_transaction("db", label)
+        status = str(record.status) if record is not None else ""
+        found[f"label {label}"] = status if status in ("PRECOMMITTED", "VISIBLE") else "free"
+    with store.catalog.read() as tx:
+        jobs = [record["job"] for _, record in tx.records("jobs")]
+    found["jobs"] = [
+        [job["spec"]["name"], [item for item in sorted(job["progress"].items()) if item[1]]]
+        for job in jobs
+        if "spec" in job
+    ]
+    found["schema changes"] = [
+        [job["table"], job["state"]] for job in jobs if "spec" not in job and job["state"] != "CANCELLED"
+    ]
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
 
@@ -178,6 +256,9 @@ def unnamed_files(path: Path) -> list[str]:
             unnamed += [
                 f"{number}/{name}"
                 for name in names
-                if name not in kept and name.rpartition(".")[0] not in known
+                if name not in kept
+                and name.rpartition(".")[0] not in known
+                and not name.startswith(("_delta_log", "deletion_vector_"))
             ]
+            unnamed += [file.name for file in directory.glob("_delta_log/.*")]
     return sorted(unnamed)

@@ -14,12 +14,15 @@ import shutil
 import struct
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from seqstore import CorruptionError, Settings, Store
+from tests.support.faults.flips import flip, in_a_fork
+from tests.support.forks.fork_server import preload
 from tests.support.rows import rows_of, schema_of
 
 PAGE_BYTES: Final = 4096
@@ -81,13 +84,11 @@ def places(path: Path, seed_offset: int, step: int) -> Iterator[tuple[int, int]]
     """Yields flips at a step, among the bytes of heads, page headers, pointers, node headers and keys."""
     data = (path / "catalog" / "data.mdb").read_bytes()
     number = seed_offset
-    for offset in range(len(data)):
-        within = offset % PAGE_BYTES
-        used = _used_bytes(data, offset - within)
-        if within in used:
+    for page in range(0, len(data), PAGE_BYTES):
+        for within in sorted(_used_bytes(data, page)):
             number += 1
             if number % step == 0:
-                yield offset, (number // step) % 8
+                yield page + within, (number // step) % 8
 
 
 def _used_bytes(data: bytes, page: int) -> set[int]:
@@ -117,49 +118,25 @@ def _outcome(copy: Path, expected: Contents) -> str:
     return "right" if not wrong else "corruption" if wrong == checks else f"wrong: {wrong}"
 
 
-def _flipped(path: Path, copy: Path, offset: int, bit: int) -> None:
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(path, copy)
-    with (copy / "catalog" / "data.mdb").open("r+b") as file:
-        file.seek(offset)
-        byte = file.read(1)[0]
-        file.seek(offset)
-        file.write(bytes([byte ^ 1 << bit]))
-
-
-def _in_a_fork(copy: Path, expected: Contents) -> str:
-    receive, send = os.pipe()
-    pid = os.fork()
-    if not pid:
-        os.close(receive)
-        os.write(send, _outcome(copy, expected).encode()[:4000])
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive) as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(pid, 0)
-    return told if os.WIFEXITED(status) else f"signal {os.WTERMSIG(status)}"
-
-
 def main(path: Path) -> None:
     """Runs the program."""
     logging.disable()
+    preload(("numpy.ma", "seqstore.store.store"))
     copy = path.parent / f"flipped-{os.getpid()}"
     shutil.copytree(path, copy)
-    receive, send = os.pipe()
-    if not os.fork():  # this process must open nothing
-        with os.fdopen(send, "wb") as pipe:
-            pickle.dump(contents(copy), pipe)
-        os._exit(0)
-    os.close(send)
-    with os.fdopen(receive, "rb") as pipe:
-        expected: Contents = pickle.load(pipe)
-    os.wait()
+    whole = path.parent / f"expected-{os.getpid()}"
+
+    def keep_expected() -> str:
+        whole.write_bytes(pickle.dumps(contents(copy)))
+        return ""
+
+    assert in_a_fork(keep_expected) == ""  # this process must open nothing
+    expected: Contents = pickle.loads(whole.read_bytes())
     before = files(path)
     for line in sys.stdin:
         offset, _, bit = line.strip().partition(":")
-        _flipped(path, copy, int(offset), int(bit))
-        outcome = _in_a_fork(copy, expected)
+        flip(path, copy, "catalog/data.mdb", int(offset), int(bit))
+        outcome = in_a_fork(partial(_outcome, copy, expected))
         if missing := before - files(copy):
             outcome = f"deleted {len(missing)} files, {outcome}"
         print(line.strip(), outcome, flush=True)

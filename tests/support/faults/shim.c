@@ -2,7 +2,10 @@
 
    Operations on files below one directory are counted. The chosen one fails, writes half, or ends the process.
    With LOSE a dying process takes back everything that it has not synced: bytes without fsync, names whose
-   directory was not synced, removals and renames. That is the worst image that a loss of power may leave. */
+   directory was not synced, removals and renames. That is the worst image that a loss of power may leave.
+
+   SEQSTORE_TESTS_SLOW=microseconds:seed:directory makes the disk slow instead: a quarter of the writes, syncs,
+   resizes and renames below the directory wait for a random time of at most so many microseconds. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -16,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -126,28 +130,46 @@ static void forget(const char *path, int is_directory) {
     }
 }
 
+/* The rest runs in a fork of a process with threads, whose locks may be held: system calls only. */
 static void put_back(const char *path, const char *bytes, long size) {
-    int file = REAL(open)(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    int file = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (file < 0) return;
-    for (long done = 0, wrote; done < size && (wrote = REAL(write)(file, bytes + done, size - done)) > 0;) done += wrote;
-    REAL(close)(file);
+    for (long done = 0, wrote; done < size && (wrote = syscall(SYS_write, file, bytes + done, size - done)) > 0;)
+        done += wrote;
+    syscall(SYS_close, file);
 }
 
-static void lose(void) {
+static void take_back(void) {
     for (struct undo *each = undos; each; each = each->next) switch (each->kind) {
         case UNDO_BYTES:
-            if (each->size >= 0 && !access(each->path, F_OK)) put_back(each->path, each->bytes, each->size);
+            if (each->size >= 0 && !syscall(SYS_faccessat, AT_FDCWD, each->path, F_OK))
+                put_back(each->path, each->bytes, each->size);
             break;
         case UNDO_NAME:
-            if (REAL(unlink)(each->path)) rmdir(each->path);
+            if (syscall(SYS_unlinkat, AT_FDCWD, each->path, 0))
+                syscall(SYS_unlinkat, AT_FDCWD, each->path, AT_REMOVEDIR);
             break;
         case UNDO_REMOVAL:
             if (each->size >= 0) put_back(each->path, each->bytes, each->size);
             break;
         case UNDO_RENAME:
-            REAL(rename)(each->other, each->path);
+            syscall(SYS_renameat2, AT_FDCWD, each->other, AT_FDCWD, each->path, 0);
             if (each->size >= 0) put_back(each->other, each->bytes, each->size);
         }
+}
+
+/* Leaves a fork that takes back what is not synced, once this process is dead: one of its threads would read a
+   file that is half put back, and end the process in the middle. The fork has the pipe of `_forked` open, which
+   waits for its end, and lets go of all other files before: with them go their locks. */
+static void lose(void) {
+    long process = getpid();
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) return;
+    while (syscall(SYS_getppid) == process) syscall(SYS_sched_yield);
+    take_back();
+    struct stat status;
+    for (int file = 3; file < 1 << 16; file++)
+        if (!fstat(file, &status) && !S_ISFIFO(status.st_mode)) syscall(SYS_close, file);
+    syscall(SYS_exit_group, 0);
 }
 
 /* Counts an operation; returns an error number, -1 for a short write, 0 to go on. */
@@ -168,6 +190,31 @@ static int hit(const char *kind, const char *path) {
         for (;;) pause();
     }
     return action == SHORT ? -1 : code;
+}
+
+static long slow_us;
+static unsigned slow_seed;
+static char slow_root[PATH_MAX];
+
+__attribute__((constructor)) static void read_slowness(void) {
+    const char *given = getenv("SEQSTORE_TESTS_SLOW");
+    if (!given || sscanf(given, "%ld:%u:%4000s", &slow_us, &slow_seed, slow_root) != 3) slow_us = 0;
+    slow_seed += getpid();
+}
+
+static void wait_for_disk(const char *path) {
+    if (strncmp(path, slow_root, strlen(slow_root)) || rand_r(&slow_seed) % 4) return;
+    usleep(rand_r(&slow_seed) % slow_us);
+}
+
+static void wait_for_file(int file) {
+    char link[64], path[PATH_MAX];
+    if (!slow_us) return;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t size = readlink(link, path, PATH_MAX - 1);
+    if (size < 0) return;
+    path[size] = 0;
+    wait_for_disk(path);
 }
 
 #define LOCK pthread_mutex_lock(&guard)
@@ -202,6 +249,7 @@ int openat64(int folder, const char *path, int flags, ...) { MODE_OF(flags, mode
     ssize_t name parameters { \
         char path[PATH_MAX]; \
         int error = 0; \
+        wait_for_file(file); \
         if (!armed || !path_of(file, path)) return full_call; \
         LOCK; \
         if ((error = hit("write", path)) > 0) REFUSE(error); \
@@ -238,6 +286,7 @@ READ(pread64, (int file, void *data, size_t size, off64_t at), REAL(pread)(file,
         char path[PATH_MAX]; \
         struct stat status; \
         int error; \
+        wait_for_file(file); \
         if (!armed || !path_of(file, path)) return REAL(name)(file); \
         LOCK; \
         if ((error = hit("sync", path)) > 0) REFUSE(error); \
@@ -254,6 +303,7 @@ SYNC(fdatasync)
     int name parameters { \
         char path[PATH_MAX]; \
         int error; \
+        wait_for_file(file); \
         if (!armed || !path_of(file, path)) return call; \
         LOCK; \
         if ((error = hit(kind, path)) > 0) { UNLOCK; errno = error; return failed; } \
@@ -302,6 +352,7 @@ int mkdir(const char *path, mode_t mode) {
     int name(const char *from, const char *to) { \
         char one[PATH_MAX] = "", two[PATH_MAX] = ""; \
         int error; \
+        if (slow_us) absolute(to, two), wait_for_disk(two), two[0] = 0; \
         if (armed) absolute(from, one), absolute(to, two); \
         if (!below(two)) return REAL(name)(from, to); \
         LOCK; \

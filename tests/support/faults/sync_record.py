@@ -291,3 +291,91 @@ class _Transaction:
             self.commit()
             return None
         return self._txn.__exit__(kind, error, trace)
+
+
+@dataclass
+class NameRecord:
+    """The names that a process made below a directory: directories, links, renamed files and catalogs.
+
+    Attributes:
+        made: in their order.
+        unsynced: links that were made to files whose bytes were not synced.
+    """
+
+    root: Path
+    made: list[str] = field(default_factory=list)
+    unsynced: list[str] = field(default_factory=list)
+    _open: set[str] = field(default_factory=set)
+    _synced: set[int] = field(default_factory=set)
+
+    @property
+    def lost(self) -> set[str]:
+        """The names that a failure of the host would lose now."""
+        return {name for name in self._open if (self.root / name).exists()}
+
+    def make(self, path: Any) -> None:
+        full = Path(os.fsdecode(path)).absolute()
+        if full.is_relative_to(self.root):
+            name = str(full.relative_to(self.root))
+            self.made.append(name)
+            self._open.add(name)
+
+    def link(self, source: Any, target: Any) -> None:
+        if os.stat(source).st_ino not in self._synced:
+            self.unsynced.append(Path(target).name)
+        self.make(target)
+
+    def sync(self, descriptor: int) -> None:
+        self._synced.add(os.fstat(descriptor).st_ino)
+        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        self._open = {name for name in self._open if (self.root / name).parent != path}
+
+
+@contextmanager
+def names_recorded(root: Path) -> Iterator[NameRecord]:
+    """Records the names that are made below a directory."""
+    record = NameRecord(root.absolute())
+    mkdir, link, replace, rename, fsync, lmdb_open = (
+        os.mkdir,
+        os.link,
+        os.replace,
+        os.rename,
+        os.fsync,
+        lmdb.open,
+    )
+
+    def making(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(source: Any, target: Any, **options: Any) -> None:
+            call(source, target, **options)
+            record.make(target)
+
+        return run
+
+    def made_directory(path: Any, *arguments: Any, **options: Any) -> None:
+        mkdir(path, *arguments, **options)
+        record.make(path)
+
+    def linked(source: Any, target: Any, **options: Any) -> None:
+        record.link(source, target)
+        link(source, target, **options)
+
+    def synced(descriptor: int) -> None:
+        fsync(descriptor)
+        record.sync(descriptor)
+
+    def opened(path: str, *arguments: Any, **options: Any) -> Any:
+        is_new = not Path(path, "data.mdb").exists()
+        environment = lmdb_open(path, *arguments, **options)
+        if is_new:
+            record.make(Path(path, "data.mdb"))
+        return environment
+
+    patches: dict[str, Any] = {
+        "mkdir": made_directory,
+        "link": linked,
+        "replace": making(replace),
+        "rename": making(rename),
+        "fsync": synced,
+    }
+    with mock.patch.multiple(os, **patches), mock.patch.object(lmdb, "open", opened):
+        yield record

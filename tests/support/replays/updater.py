@@ -1,4 +1,4 @@
-"""One of several processes that update the same keys of three tables until time is up, and what they do.
+"""One of several processes that update the same keys of three tables, and what they do.
 
 It appends each load it committed to `DIRECTORY.<number>.log`, pickled: a `Committed`.
 """
@@ -99,10 +99,8 @@ def arrow_of(rows: Sequence[Row], schema: TableSchema) -> tuple[pa.Table, dict[s
     return data, {name: mask for name, mask in masks.items() if not mask.all()}
 
 
-def loads(store: Store, number: int, choose: random.Random, deadline: float) -> Iterator[Committed]:
-    serial = 0
-    while time.monotonic() < deadline:
-        serial += 1
+def loads(store: Store, number: int, choose: random.Random, count: int) -> Iterator[Committed]:
+    for serial in range(1, count + 1):
         name = choose.choice([PLAIN, MAPPED, GROUPED])
         table = store.table(name)
         mode, rows = rows_for(name, number, choose)
@@ -123,7 +121,7 @@ def loads(store: Store, number: int, choose: random.Random, deadline: float) -> 
             yield Committed(name, label, version, mode, rows)
 
 
-def main(directory: str, number: int, seconds: float, seed: int) -> None:
+def main(directory: str, number: int, count: int, seed: int) -> None:
     """Waits for a line, then works."""
     choose = random.Random(seed * PROCESSES + number)
     with (
@@ -132,5 +130,5 @@ def main(directory: str, number: int, seconds: float, seed: int) -> None:
     ):
         print("ready", flush=True)
         sys.stdin.readline()
-        for committed in loads(store, number, choose, time.monotonic() + seconds):
+        for committed in loads(store, number, choose, count):
             pickle.dump(committed, log)

@@ -64,6 +64,19 @@ func work(db *sql.DB) map[string]any {
 	if errors.As(db.QueryRow("SELECT * FROM nowhere").Scan(), &unknown) {
 		found["unknown"] = unknown.Number
 	}
+	_, err = db.Exec("CREATE TABLE ids (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")
+	must(err)
+	ids := []int64{}
+	for _, values := range []string{"(?)", "(2), (?)"} {
+		done, err = db.Exec("INSERT INTO ids (v) VALUES "+values, 1)
+		must(err)
+		id, err := done.LastInsertId()
+		must(err)
+		ids = append(ids, id)
+	}
+	found["ids"] = ids
+	_, err = db.Exec("DROP TABLE ids")
+	must(err)
 	_, err = db.Exec("DELETE FROM t WHERE k > 9")
 	must(err)
 	return found

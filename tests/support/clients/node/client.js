@@ -26,6 +26,16 @@ async function mysql2() {
     return [done.affectedRows, (await link.execute("SELECT * FROM t WHERE k = ?", [10]))[0][0]];
   });
   await fact("bulk", async () => (await link.query("INSERT INTO t (k, v) VALUES ?", [[[11, "a"], [12, null]]]))[0].affectedRows);
+  await fact("insertId", async () => {
+    await link.query("CREATE TABLE ids (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)");
+    const found = [];
+    for (const values of ["(1)", "(2), (3)"]) found.push((await link.query(`INSERT INTO ids (v) VALUES ${values}`))[0].insertId);
+    found.push((await link.execute("INSERT INTO ids (id, v) VALUES (?, ?)", [70, 7]))[0].insertId);
+    found.push((await link.execute("UPDATE ids SET v = 0 WHERE id = 1"))[0].insertId);
+    found.push((await link.query("SELECT LAST_INSERT_ID() AS id"))[0][0].id);
+    await link.query("DROP TABLE ids");
+    return found;
+  });
   await fact("rollback", async () => {
     await link.beginTransaction();
     await link.query("DELETE FROM t WHERE k > 9");
@@ -67,6 +77,19 @@ async function sequelize() {
   await fact("index", async () => (await orm.getQueryInterface().showIndex("users")).map((index) => [index.tableName, index.primary, index.fields[0].attribute]));
   await fact("types", async () => Object.entries(await orm.getQueryInterface().describeTable("users")).map(([name, column]) => [name, column.type, column.allowNull]));
   await fact("drop", async () => { await User.drop(); return true; });
+  const Made = orm.define("Made", {
+    id: { type: DataTypes.BIGINT, primaryKey: true, autoIncrement: true }, name: DataTypes.STRING(50),
+  }, { tableName: "made", timestamps: false });
+  await fact("ids", async () => {
+    await Made.sync();
+    const one = await Made.create({ name: "a" });
+    const more = await Made.bulkCreate([{ name: "b" }, { name: "c" }]);
+    const own = await Made.create({ id: 90, name: "d" });
+    await one.update({ name: "changed" });
+    const stored = (await Made.findAll({ order: [["id", "ASC"]], raw: true })).map((row) => [Number(row.id), row.name]);
+    await Made.drop();
+    return [[one, ...more, own].map((row) => row.id && Number(row.id)), stored];
+  });
   await orm.close();
 }
 

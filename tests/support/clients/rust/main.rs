@@ -19,6 +19,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let statement = link.prep("SELECT k, v, ts FROM t WHERE k > ?")?;
     let names: Vec<_> = statement.columns().iter().map(|column| column.name_str().into_owned()).collect();
     println!("columns={names:?}");
+    link.query_drop("CREATE TABLE ids (id BIGINT AUTO_INCREMENT PRIMARY KEY, v INT)")?;
+    link.exec_drop("INSERT INTO ids (v) VALUES (?)", (1,))?;
+    let first = link.last_insert_id();
+    link.query_drop("INSERT INTO ids (v) VALUES (2), (3)")?;
+    println!("ids={first},{}", link.last_insert_id());
+    link.query_drop("DROP TABLE ids")?;
     let mut transaction = link.start_transaction(TxOpts::default())?;
     transaction.query_drop("DELETE FROM t WHERE k > 9")?;
     let inside: Option<u64> = transaction.query_first("SELECT count(*) FROM t")?;

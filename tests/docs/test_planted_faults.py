@@ -1,0 +1,30 @@
+"""The faults that `make mutants` plants first: their modules have the text, and their tests exist."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.support.documents import ROOT
+from tests.support.faults.mutants import Planted, files_of_tests, planted_faults
+from tests.support.faults.mutations import mutants_of
+
+FAULTS = planted_faults()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_fault_fits_its_module_and_names_a_test(fault: Planted) -> None:
+    ast.parse(fault.planted())
+    assert fault.before != fault.after
+    test_file, _, test = fault.test.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (ROOT / test_file).read_text()
+
+
+def test_a_module_of_each_layer_has_mutants_and_tests() -> None:
+    for module in {fault.module for fault in FAULTS if fault.module.startswith("store/publish")}:
+        mutants = list(mutants_of(ROOT, module))
+        assert len({mutant.name for mutant, _ in mutants}) == len(mutants) > 10
+        before, after = (ROOT / module).read_text(), mutants[0][1]()
+        assert ast.unparse(ast.parse(before)) != after
+        assert files_of_tests(module)
