@@ -28,7 +28,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench torture histories mutants clean python java mariadb
+.PHONY: help setup demo test test-all test-lowest lint format docs bench torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,11 +39,11 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint mariadb ## lint, format, types and every kind of test in its short form
+test: lint mariadb classes ## lint, format, types and every kind of test in its short form
 	@echo '== pytest'
 	@$(PYTEST)
 
-test-all: lint mariadb ## the same with all examples, histories and kills; what .ci/run runs (23 minutes)
+test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (23 minutes)
 	@echo '== pytest, full weight'
 	@SEQSTORE_TESTS=all $(PYTEST)
 
@@ -77,9 +77,13 @@ torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30
 
 histories: setup ## histories of clients with kills and stops for TORTURE_MINUTES; totals add up in .histories.json
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_client_histories.py
+	@$(BIN)/python -m tests.support.replays.history_totals
 
-mutants: setup ## one-line faults of MODULES, and the tests that notice them (hours; goes on where it stopped)
-	@$(BIN)/python -m tests.support.faults.mutants $(MODULES)
+faults: setup ## the fault grid for TORTURE_MINUTES; the next run goes on with the points that are left in .faults.json
+	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0 -s tests/crash/test_file_faults.py
+
+mutants: setup ## one-line faults of MODULES, at most SAMPLE of each, and the tests that notice them (hours)
+	@$(BIN)/python -m tests.support.faults.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
 
 clean: ## remove .venv, caches and what demo and bench left
 	@rm -rf $(VENV) $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
@@ -119,3 +123,6 @@ java:
 
 mariadb:
 	@command -v mariadb >/dev/null || command -v mysql >/dev/null || echo 'Three tests with the mariadb command: skipped, it was not found. To run them too: apt-get install mariadb-client.'
+
+classes: setup
+	@$(BIN)/python -m tests.support.class_archive

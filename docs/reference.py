@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import seqstore
 from seqstore.cli.main import app, conf_directory, exit_code
-from seqstore.cli.mysql.refusal import number_and_state
+from seqstore.cli.refusal import number_and_state
 from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
 from seqstore.loaders.spark import options
@@ -222,8 +222,8 @@ def _headers() -> str:
         "[Stream load](../stream-load.md) shows them at work.",
         _rows(["header", "values", "default", "effect"], rows),
         "## Requests of the HTTP server",
-        "`{}` stands for a database or a table. All requests except health, metrics and error logs need a "
-        "user and a password by HTTP Basic.",
+        "`{}` stands for a database or a table. All requests except health, metrics, tokens and error logs "
+        "need a user and a password by HTTP Basic.",
         _rows(["request", "effect"], [[_code(name), text] for name, text in requests.items()]),
     )
 
