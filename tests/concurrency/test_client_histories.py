@@ -55,7 +55,7 @@ from tests.weight import by_form, torture_minutes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HISTORIES = by_form(8, 40)
+HISTORIES = by_form(8, 20)
 PLANTED_HISTORIES_MAX = 60
 pytestmark = pytest.mark.crash
 

@@ -20,7 +20,7 @@ from tests.support.faults.file_faults import FAULTS, FaultServer, compiled, faul
 from tests.support.faults.file_works import works
 from tests.weight import by_form, torture_minutes
 
-POINTS = by_form(1, 5)
+POINTS = by_form(1, 3)
 WORKS = list(works(Path("inbox")))
 STORED_EVERY = 20
 pytestmark = pytest.mark.crash

@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,16 +22,16 @@ from tests.support.faults import flipped_kinds
 from tests.support.faults.file_works import COLUMNS, rows
 from tests.support.format_page import FormatPage
 from tests.support.rows import rows_of, schema_of
-from tests.weight import by_form
+from tests.weight import by_form, torture_minutes
 
-FLIPS = by_form(25, 400)
+FLIPS = by_form(25, 100)
 FORMATS = {
     "plain": {},
     "lz4": {"compression": "lz4"},
     "parquet": {"storage_format": "parquet"},
 }
 PAGE = FormatPage.read((ROOT / "docs" / "format.md").read_text())
-FLIPS_OF_KIND = by_form(1, 40)
+FLIPS_OF_KIND = by_form(1, 5)
 # These have a test of their own below.
 ELSEWHERE = ("cache/tables/<table>/<name>", "tables/<table>/<name>.feed")
 # A damaged queue or lease costs a wait or a version that is held, no rows.
@@ -122,16 +123,41 @@ def test_every_kind_of_file_of_the_format_is_flipped(names: dict[str | None, lis
 def test_a_flipped_bit_of_a_kind_of_file_shows_no_wrong_row(
     store_of_every_kind: Path, names: dict[str | None, list[str]], flip: Flip, kind: str
 ) -> None:
+    sizes = filled_of(store_of_every_kind, names[kind])
     seed = random.SystemRandom().randrange(2**32)
     chosen = random.Random(seed)
-    sizes = {name: (store_of_every_kind / name).stat().st_size for name in names[kind]}
-    filled = [name for name, size in sizes.items() if size]
-    for _ in range(FLIPS_OF_KIND if filled else 0):
-        name = chosen.choice(filled)
-        offset, bit = chosen.randrange(sizes[name]), chosen.randrange(8)
-        outcome, _, reason = flip(name, offset, bit).partition(" ")
-        allowed = ["right", "corruption", *(["refused"] if kind in MAY_BE_REFUSED else [])]
-        assert outcome in allowed, f"seed {seed}: {name} {offset}:{bit}: {outcome} {reason}"
+    for _ in range(FLIPS_OF_KIND if sizes else 0):
+        assert not wrong_answer(flip, kind, sizes, chosen), f"seed {seed}"
+
+
+@pytest.mark.torture
+def test_flipped_bits_of_all_kinds_of_files_show_no_wrong_row(
+    store_of_every_kind: Path, names: dict[str | None, list[str]], flip: Flip
+) -> None:
+    found = {kind: filled_of(store_of_every_kind, names[kind]) for kind in names if kind is not None}
+    kinds = sorted(kind for kind, sizes in found.items() if sizes)
+    seed = random.SystemRandom().randrange(2**32)
+    chosen, flips, ends = random.Random(seed), 0, time.monotonic() + 60 * torture_minutes()
+    while time.monotonic() < ends:
+        kind = chosen.choice(kinds)
+        assert not wrong_answer(flip, kind, found[kind], chosen), f"seed {seed}, flip {flips}"
+        flips += 1
+    print(f"{flips} flips in {len(kinds)} kinds of files, none with a wrong row")
+
+
+def filled_of(store: Path, names: list[str]) -> dict[str, int]:
+    """The files that are not empty, with their bytes."""
+    sizes = {name: (store / name).stat().st_size for name in names}
+    return {name: size for name, size in sizes.items() if size}
+
+
+def wrong_answer(flip: Flip, kind: str, sizes: dict[str, int], chosen: random.Random) -> str:
+    """Flips a bit of one of the files; returns what was wrong, or nothing."""
+    name = chosen.choice(list(sizes))
+    offset, bit = chosen.randrange(sizes[name]), chosen.randrange(8)
+    outcome, _, reason = flip(name, offset, bit).partition(" ")
+    allowed = ["right", "corruption", *(["refused"] if kind in MAY_BE_REFUSED else [])]
+    return "" if outcome in allowed else f"{name} {offset}:{bit}: {outcome} {reason}"
 
 
 def test_a_flipped_bit_of_a_local_copy_of_an_object_shows_no_wrong_row(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ from tests.support.rows import rows_of, schema_of
 from tests.weight import by_form
 
 ROOT = Path(__file__).parents[2]
-FLIPS = by_form(8, 30)
-STORES = by_form(3, 30)
+FLIPS = by_form(8, 20)
+STORES = by_form(3, 15)
 FILES_ONLY = Settings(inline_bytes_max=0, auto_compaction=0, catalog_bytes_max=2**26)
 ALL_INLINE = Settings(auto_compaction=0, catalog_bytes_max=2**26)
 KILLS = ("repair.built", "repair.kept_aside", "repair.in_place")

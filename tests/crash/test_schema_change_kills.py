@@ -130,6 +130,6 @@ def test_random_kills_lose_and_leave_nothing(directory: Path) -> None:
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0
-    for _ in range(by_form(2, 10)):
+    for _ in range(by_form(2, 6)):
         acknowledged = run_child(directory, held + 1, kill_after=chosen.randint(1, 6))
         held = assert_sound(directory, max(acknowledged, held))

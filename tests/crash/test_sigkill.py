@@ -101,7 +101,7 @@ def test_kill_at_random_moments_loses_and_halves_nothing(directory: Path) -> Non
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0
-    for _ in range(by_form(8, 40)):
+    for _ in range(by_form(8, 24)):
         acknowledged = run_child(directory, held + 1, kill_after=chosen.randint(0, 3))
         held = assert_sound(directory, max(acknowledged, held))
 

@@ -127,7 +127,7 @@ def loaded(session: Session, store: Store, file_format: str, messages: list[Row]
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=by_form(2, 30))
+@settings(max_examples=by_form(2, 12))
 def test_snapshot_and_stream_in_any_order_make_the_table_of_the_source(dialect: str, seed: int) -> None:
     """Messages arrive twice and out of order, in loads of random sizes, the snapshot among them."""
     rng = random.Random(seed)
@@ -157,7 +157,7 @@ def test_snapshot_and_stream_in_any_order_make_the_table_of_the_source(dialect: 
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=by_form(3, 60))
+@settings(max_examples=by_form(3, 24))
 def test_a_stream_with_unavailable_values_makes_the_table_of_the_source_also_when_read_again(
     seed: int,
 ) -> None:

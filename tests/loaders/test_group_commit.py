@@ -272,7 +272,7 @@ def _own_part(reply: StreamLoadReply) -> dict[str, Any]:
     return {name: reply.get(name) for name in names} | {"Message": message, "log": "ErrorURL" in reply}
 
 
-@pytest.mark.parametrize("seed", range(weight.by_form(6, 60)))
+@pytest.mark.parametrize("seed", range(weight.by_form(6, 30)))
 def test_loads_that_are_read_together_have_the_replies_of_loads_that_are_read_alone(
     store: Store, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -201,7 +201,7 @@ class History:
         ]
 
 
-@pytest.mark.parametrize("number", range(by_form(3, 40)))
+@pytest.mark.parametrize("number", range(by_form(3, 20)))
 def test_a_history_with_changes_of_types_is_that_of_a_dict(tmp_path: Any, number: int) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print("seed", seed)
