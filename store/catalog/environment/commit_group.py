@@ -10,7 +10,8 @@ LMDB admits one writer at a time, and a commit waits for the disk:
    queued becomes the next leader.
 
 A follower's block reads changes of other followers that are not committed yet
-(`CatalogTransaction.is_shared`). No such change may be cached before the commit.
+(`CatalogTransaction.is_shared`). No such change may be cached before the commit. An error of its block,
+such as "the table exists", is raised after the commit, and the commit's own error instead if that fails.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.errors import CommitUnknownError, StoreError, UnavailableError
 from seqstore.store.locks.file_lock import Patience
 
 _FOLLOWERS_MAX: Final = 256
@@ -58,6 +59,21 @@ class QueuedWriter:
         self._is_over.wait()
         if self._error is not None:
             raise copy.copy(self._error)
+
+    def await_what_was_read(self, error: Exception) -> None:
+        """Waits for the commit of what a follower has read, before its block's own `error` is raised.
+
+        Raises:
+            StoreError: that commit failed, so the reason of `error` may never have been there.
+        """
+        self._is_over.wait()
+        if isinstance(self._error, CommitUnknownError):  # unknown for the others; this part was rolled back
+            raise UnavailableError(
+                f"nothing was stored: a commit that this writer has read failed: {self._error}",
+                kind="commit",
+            ) from error
+        if self._error is not None:
+            raise copy.copy(self._error) from error
 
     def set_outcome(self, error: BaseException | None) -> None:
         """Records how the leader's transaction ended; None for a commit."""

@@ -309,7 +309,21 @@ class Environment:
 
     @contextmanager
     def following(self, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
-        """Runs a block within the transaction of its leader; an exception rolls back its own changes only."""
+        """Runs a block within the transaction of its leader; an exception rolls back its own changes only.
+
+        The block has read what the leader and earlier followers have not committed yet, such as a label. So
+        its error is raised after their commit, and the commit's own error instead if that fails.
+        """
+        try:
+            with self._nested(writer) as tx:
+                yield tx
+        except Exception as error:
+            writer.await_what_was_read(error)
+            raise
+        writer.outcome()
+
+    @contextmanager
+    def _nested(self, writer: QueuedWriter) -> Iterator[CatalogTransaction]:
         try:
             txn = self.env.begin(write=True, buffers=True, parent=writer.parent)
             try:
@@ -324,7 +338,6 @@ class Environment:
             raise self.named(error) from error
         finally:
             writer.has_run.set()
-        writer.outcome()
 
     def named(self, error: lmdb.Error) -> StoreError:
         """Returns the store's error for one of LMDB's."""

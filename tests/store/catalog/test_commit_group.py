@@ -18,7 +18,7 @@ from seqstore import Column, NotFoundError, Store, TableSchema, parse_type
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import commit_group, environment
 from seqstore.store.catalog.environment.commit_group import QueuedWriter
-from seqstore.store.errors import UnavailableError
+from seqstore.store.errors import AlreadyExistsError, CommitUnknownError, StoreError, UnavailableError
 
 SCHEMA = TableSchema.create(
     [Column("k", parse_type("INT"), nullable=False), Column("v", parse_type("INT"))], key=["k"]
@@ -45,13 +45,14 @@ class Commits:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
         self.fails = False
+        self.error: StoreError = UnavailableError("the disk is full", kind="disk")
         self._commit = environment._commit
         monkeypatch.setattr(environment, "_commit", self)
 
     def __call__(self, env: Any, txn: Any) -> None:
         self.count += 1
         if self.fails:
-            raise UnavailableError("the disk is full", kind="disk")
+            raise self.error
         self._commit(env, txn)
 
 
@@ -81,7 +82,9 @@ def watched_queue(store: Store) -> WatchedQueue:
 
 
 @contextmanager
-def writer_held_until(store: Store, waiting: int) -> Iterator[None]:
+def writer_held_until(
+    store: Store, waiting: int, *, refusal: type[Exception] | None = None
+) -> Iterator[None]:
     """Around writers: another is ahead of them and commits once so many of them wait behind it."""
     entered = threading.Event()
     queue = watched_queue(store)
@@ -96,7 +99,7 @@ def writer_held_until(store: Store, waiting: int) -> Iterator[None]:
         leader = pool.submit(lead)
         entered.wait()
         yield
-        leader.result()
+        assert type(leader.exception()) is (refusal or type(None))
 
 
 def together(store: Store, blocks: list[Callable[[CatalogTransaction], None]]) -> list[BaseException | None]:
@@ -173,6 +176,66 @@ def test_a_commit_that_fails_fails_for_all_and_leaves_nothing(
     commits.fails = False
     assert read(store, b"leader", b"a", b"b") == [None, None, None]
     assert together(store, [put(b"c")]) == [None, None]
+
+
+def refuse_what_the_leader_wrote(tx: CatalogTransaction) -> None:
+    if tx.get("meta", b"leader"):
+        raise AlreadyExistsError("the leader was first")
+
+
+@pytest.mark.parametrize("is_unknown", [False, True])
+def test_a_follower_is_not_refused_for_what_was_never_committed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_unknown: bool
+) -> None:
+    """A follower that met the leader's label was refused for it, and then the leader's commit failed."""
+    commits = Commits(monkeypatch)
+    commits.fails = True
+    if is_unknown:
+        commits.error = CommitUnknownError("the disk failed to sync it", kind="disk")
+    refused = together(store, [refuse_what_the_leader_wrote])[1]
+    assert isinstance(refused, UnavailableError)
+    assert str(commits.error) in str(refused)
+    assert isinstance(refused.__cause__, AlreadyExistsError)
+
+
+def test_a_follower_is_refused_after_the_commit_of_what_it_read(store: Store) -> None:
+    """A follower was refused first: the load that its label belonged to could not be found yet."""
+    seen: list[list[int | None]] = []
+    entered = threading.Event()
+    queue = watched_queue(store)
+
+    def lead() -> None:
+        with store.catalog.write() as tx:
+            tx.put("meta", b"leader", 1)
+            entered.set()
+            queue.await_length(1)
+
+    def follow() -> None:
+        entered.wait()
+        try:
+            with store.catalog.write() as tx:
+                refuse_what_the_leader_wrote(tx)
+        except AlreadyExistsError:
+            seen.append(read(store, b"leader"))
+
+    with ThreadPoolExecutor(2) as pool:
+        leader, follower = pool.submit(lead), pool.submit(follow)
+        leader.result()
+        follower.result()
+    assert seen == [[1]]
+
+
+def test_a_table_of_a_failed_commit_does_not_exist_for_its_follower(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = Commits(monkeypatch)
+    commits.fails = True
+    with ThreadPoolExecutor(2) as pool:
+        with writer_held_until(store, 2, refusal=UnavailableError):
+            made = [pool.submit(store.create_table, "db.new", SCHEMA) for _ in range(2)]
+        assert [type(future.exception()) for future in made] == [UnavailableError] * 2
+    commits.fails = False
+    store.create_table("db.new", SCHEMA)
 
 
 def test_a_leader_that_fails_fails_alone(store: Store) -> None:
