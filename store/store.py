@@ -516,11 +516,12 @@ class Store:
         return retried(attempt, retries)
 
     def close(self) -> None:
-        """Ends the use of this handle. The catalog stays open in the process for other handles."""
+        """Ends the use of this handle. The catalog stays open for other handles, and a while without any."""
         self.schema_changes.close()
         self._is_open = False
         self.maintainer.close()
         self.opener.close()
+        self.catalog.release()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Compacts every table by its policy, removes old versions, and aborts pre-committed

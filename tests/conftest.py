@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +19,6 @@ from hypothesis import settings as hypothesis_settings
 
 from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
-from seqstore.store.catalog.environment.open_environments import close, open_environments
-from seqstore.store.errors import UnavailableError
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.children import hide_pandas
 from tests.support.class_archive import jvm_options
@@ -50,15 +47,6 @@ hypothesis_settings.register_profile(
     "seqstore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis_settings.load_profile("seqstore")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed_environments() -> Iterator[None]:
-    """Closes the catalogs of a module's stores: a process keeps them open, and a run makes thousands."""
-    yield
-    for path in list(open_environments):
-        with suppress(UnavailableError):  # a transaction is running; the next module tries again
-            close(path)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

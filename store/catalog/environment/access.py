@@ -25,10 +25,12 @@ from seqstore.store.catalog.environment.answers import Answer
 from seqstore.store.catalog.environment.deferred_changes import Change, deferred_changes
 from seqstore.store.catalog.environment.environment import Environment
 from seqstore.store.catalog.environment.open_environments import (
+    add_handle,
     close,
     environment,
     forget_replaced,
     open_environments,
+    remove_handle,
 )
 from seqstore.store.errors import UnavailableError
 from seqstore.store.locks.file_lock import Patience
@@ -85,6 +87,7 @@ class Catalog:
         self._real_path = os.path.realpath(path)
         self.data_dir = Path(self._real_path).parent
         forget_replaced(self._real_path)
+        add_handle(self._real_path, self)
         self._environment()
 
     def _environment(self, patience: Patience | None = None, *, write: bool = False) -> Environment:
@@ -188,6 +191,10 @@ class Catalog:
                             opened.deferred.restore(taken)
                         opened.end(txn, write=True)
                     return
+
+    def release(self) -> None:
+        """Ends the use of this handle; without others, the environment is closed after some time."""
+        remove_handle(self._real_path, self)
 
     def close(self) -> None:
         """Closes the environment for all handles of this process: its files will be moved."""

@@ -1,8 +1,12 @@
-"""The open LMDB environments of this process: one for each path, closed before a fork.
+"""The open LMDB environments of this process: one for each path, closed before a fork or when long unused.
 
 Transactions must not cross a fork, and the child must not close the environment that it inherits (that would
 free its parent's reader slot). Environments are therefore closed before a fork, after their transactions have
 ended; parent and child reopen them at the next use.
+
+Opening an environment checks all its pages, so one without handles stays open for the next handle. It is
+closed once 16 other environments were opened after its last handle was added or removed. A removed handle
+still works: its next use opens the environment again.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import Final
 
@@ -19,9 +24,60 @@ from seqstore.store.errors import UnavailableError
 from seqstore.store.locks.file_lock import Patience
 
 _FORK_WAIT_SECONDS: Final = 10.0
+_OPENED_SINCE_MAX: Final = 16  # other environments, before one without handles is closed
 # By the real path of the directory; `environment` opens those that are not in it.
 open_environments: Final[dict[str, Environment]] = {}
 _lock: Final = threading.Lock()
+
+
+class _Handles:
+    """The handles of one path, and how many environments were opened before the last of them changed."""
+
+    def __init__(self) -> None:
+        self.of: weakref.WeakSet[object] = weakref.WeakSet()  # a handle may vanish without a word
+        self.opened_before = 0
+
+
+class _Usage:
+    """The handles by the real path of the directory; the lock of the module guards it."""
+
+    def __init__(self) -> None:
+        self.of_path: dict[str, _Handles] = {}
+        self._opened = 0
+
+    def changed(self, path: str) -> _Handles:
+        """Returns the handles of a path, of which one is about to be added or removed."""
+        handles = self.of_path.setdefault(path, _Handles())
+        handles.opened_before = self._opened
+        return handles
+
+    def opened(self, path: str) -> None:
+        """Notes that the environment of a path was opened, and closes those that are long unused."""
+        self._opened += 1
+        self.changed(path)
+        for other, handles in list(self.of_path.items()):
+            if handles.of or self._opened - handles.opened_before <= _OPENED_SINCE_MAX:
+                continue
+            found = open_environments.get(other)
+            if found is not None and (found.pid != os.getpid() or not found.close(0)):
+                continue  # it is the parent's, or a transaction runs
+            open_environments.pop(other, None)
+            del self.of_path[other]
+
+
+_usage: Final = _Usage()
+
+
+def add_handle(path: str, handle: object) -> None:
+    """Keeps the environment of a directory open while the handle is referenced, or until `remove_handle`."""
+    with _lock:
+        _usage.changed(path).of.add(handle)
+
+
+def remove_handle(path: str, handle: object) -> None:
+    """Lets the environment of a directory be closed when no other handle is left."""
+    with _lock:
+        _usage.changed(path).of.discard(handle)
 
 
 def environment(path: str, bytes_max: int, patience: Patience, *, write: bool = False) -> Environment:
@@ -52,6 +108,7 @@ def environment(path: str, bytes_max: int, patience: Patience, *, write: bool = 
                 found = None
             if found is None:
                 found = open_environments[path] = Environment(Path(path), bytes_max, patience)
+                _usage.opened(path)
             else:
                 found.grow(bytes_max)
     if found.pid != os.getpid():

@@ -7,6 +7,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import pytest
 
 from seqstore import ClosedError, Settings, Store, Table
 from seqstore.store.catalog.catalog import FORMAT
-from seqstore.store.catalog.environment import open_environments
+from seqstore.store.catalog.environment import is_open, open_environments
 from seqstore.store.catalog.update_lock import update_lock
 from seqstore.store.errors import UnavailableError
 from tests.support.rows import rows_of, schema_of
@@ -120,6 +121,24 @@ def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Tabl
         assert status_of(in_child(work)) == 0
         assert load.commit().version == 2
     assert rows_of(table) == [(1, "parent")]
+    assert table.check() == []
+
+
+def test_parent_and_child_close_their_own_catalogs(tmp_path: Path, table: Table) -> None:
+    """A catalog without handles is closed once 16 others were opened, in the process that opened it."""
+
+    def open_many(first: int) -> bool:
+        for number in range(first, first + 20):
+            Store.open(tmp_path / str(number)).close()
+        return is_open(tmp_path / str(first + 19) / "catalog") and not is_open(tmp_path / "0" / "catalog")
+
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(open_many, 0)
+        put(table, 1, "parent")
+        child = in_child(lambda: open_many(100) and rows_of(table) == [(1, "parent")])
+        assert opening.result()
+        assert status_of(child) == 0
+    put(table, 2, "parent")
     assert table.check() == []
 
 
