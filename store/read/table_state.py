@@ -11,6 +11,8 @@ versions committed since:
 3. Runs are built at the first probe: each new segment adds one, and small ones are merged. After a version
    that dropped segments all runs are rebuilt.
 
+A state that is far behind is loaded anew instead, for less than reading each version in between.
+
 One short transaction reads the catalog; segment files are opened later, when rows are read.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +51,8 @@ from seqstore.store.segment.sequence import SequenceVector
 
 _PARALLEL_ROWS: Final = 10_000
 _TASK_ROWS: Final = 1_000  # a thread costs more than it saves for fewer rows of a segment
+_STEPS_MAX: Final = 1_000  # versions read one by one, unless the catalog has many more segments than those
+_SEGMENTS_A_STEP: Final = 8  # the records of so many segments are read in the time of one version
 
 
 @dataclass(frozen=True)
@@ -296,8 +300,9 @@ class StateLoader:
         known: VersionRecord | None = None,
     ) -> TableState:
         """Returns the state at a later version, from an earlier one; the caller may know its record."""
-        if state.version + 1 < catalog.oldest_readable(tx, self.table_id):
-            return self.load(tx, version)  # the records in between are gone
+        is_gone = state.version + 1 < catalog.oldest_readable(tx, self.table_id)
+        if is_gone or self._is_far(tx, version - state.version):
+            return self._reload(tx, state, version)
         segments, next_slot = dict(state.segments), state.next_slot
         slot_of = dict(state.slot_of)
         hidden: list[HiddenRows] = []
@@ -307,7 +312,7 @@ class StateLoader:
         for number in range(state.version + 1, version + 1):
             record = known if known and number == version else self._version_record(tx, number)
             if record.is_restore:
-                return self.load(tx, version)
+                return self._reload(tx, state, version)
             hidden.append(read_hidden(tx, self.table_id, number))
             revision, stated = record.revision, record.state
             rows_gone = number if record.removes_rows else rows_gone
@@ -331,6 +336,21 @@ class StateLoader:
             return grown
         watermark = read_watermark(tx, self.table_id, schema)
         return replace(grown, prior_runs=(), fresh=tuple(segments), watermark=watermark)
+
+    def _is_far(self, tx: catalog.CatalogTransaction, steps: int) -> bool:
+        """Returns whether so many versions cost more than the records of all segments, dropped ones too."""
+        if steps <= _STEPS_MAX:
+            return False
+        limit = steps * _SEGMENTS_A_STEP
+        stored = tx.items("segments", catalog.table_key(self.table_id))
+        return sum(1 for _ in islice(stored, limit)) < limit
+
+    def _reload(self, tx: catalog.CatalogTransaction, state: TableState, version: int) -> TableState:
+        """Loads a later version, and closes the segments of an earlier state that it has dropped."""
+        loaded = self.load(tx, version)
+        for segment_id in state.slot_of.keys() - loaded.slot_of.keys():
+            self._segments.pop(segment_id, None)
+        return loaded
 
     def _version_record(self, tx: catalog.CatalogTransaction, version: int) -> VersionRecord:
         record = read_version_record(tx, self.table_id, version)
