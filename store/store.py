@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar, Unpack, overload
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.backup.backups import Backups, Restored
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
@@ -86,6 +87,7 @@ class Store:
         maintainer: the threads that compact tables after loads.
         opener: the thread that shows versions of open tables to readers of other formats.
         schema_changes: changes of its tables, and the jobs that write rows anew.
+        backups: copies of its tables elsewhere, and the jobs that make and restore them.
     """
 
     def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
@@ -102,6 +104,8 @@ class Store:
         self._lock = new_lock()
         self._is_open = True
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
+        restored = Restored(self._show_restored, self._remove_files)
+        self.backups = Backups(self.catalog, self.disk, settings, restored)
         self._sweep()
         self._show_left()
 
@@ -138,6 +142,7 @@ class Store:
                 sweep_prepared(self.catalog, self.disk)
                 sweep_orphans(self.catalog, self.disk)
                 self.schema_changes.resume()
+                self.backups.resume()
         except UnavailableError as error:
             _LOG.warning("%s: files of ended processes are left to the next sweep: %s", self.path, error)
         except CorruptionError as error:
@@ -518,6 +523,7 @@ class Store:
     def close(self) -> None:
         """Ends the use of this handle. The catalog stays open for other handles, and a while without any."""
         self.schema_changes.close()
+        self.backups.close()
         self._is_open = False
         self.maintainer.close()
         self.opener.close()
@@ -538,10 +544,16 @@ class Store:
         """
         sweep_prepared(self.catalog, self.disk)
         self.schema_changes.resume()
+        self.backups.resume()
         with self._read() as tx:
             records_of = [record for _, record in tx.records("tables")]
         names = [f"{record['database']}.{record['name']}" for record in records_of]
         return self.maintainer.maintain_all(names, self.table, is_cancelled)
+
+    def _show_restored(self, name: str) -> None:
+        """Shows a restored table to readers of other formats."""
+        table = self.table(name)
+        table.published(table.schema)
 
     def _open_disk(self, segments: str | None) -> Disk:
         with self.catalog.read() as tx:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, lost_record, table_key
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.prepared_records import prepared_files
+from seqstore.store.catalog.reserved_tables import reserved_directories
 from seqstore.store.catalog.version_chain import require_whole
 from seqstore.store.errors import CommitUnknownError, StoreError
 from seqstore.store.publish.unpublished_files import is_known
@@ -50,9 +51,10 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     with store_catalog.read() as tx:
         tables = {int.from_bytes(key): record["directory"] for key, record in tx.records("tables")}
         next_table = int(tx.get("meta", b"next_table") or 1)
+        reserved = reserved_directories(tx)
     store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
-    for directory in sorted(set(directories) - set(tables.values())):
+    for directory in sorted(set(directories) - set(tables.values()) - reserved):
         number = directory.rpartition("/")[2]
         dropped = [f"{directory}/{name}" for name in _listed(disk, directory)]
         if dropped and number.isdecimal() and int(number) >= next_table:
