@@ -283,9 +283,9 @@ class Backups:
         job = self.job(job_id)
         on_progress(job)
         if job.state != FINISHED:
-            verb = "backup" if isinstance(job, BackupJob) else "restore"
+            reason = job.message or "it goes on at the next opening"
             raise UnavailableError(
-                f"{verb} '{job.db}.{job.label}' is {job.state}: {job.message or 'it goes on at the next opening'}",
+                f"{job.kind} '{job.db}.{job.label}' is {job.state}: {reason}",
                 kind="job_cancelled",
             )
         return job

@@ -114,6 +114,7 @@ class BackupJob(TransferJob):
 
     Attributes:
         objects: tables and views as named; none means all.
+        copied: tables and views that it copies, once that is known.
         is_excluding: all but those.
         is_verifying: files that the target has are read and compared.
     """
@@ -121,6 +122,7 @@ class BackupJob(TransferJob):
     kind: ClassVar[str] = BACKUP_KIND
     moving: ClassVar[str] = UPLOADING
     objects: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
     is_excluding: bool = False
     is_verifying: bool = False
 

@@ -5,8 +5,8 @@ A file of `manifests/` is
     magic (8 bytes) | xxh3-128 of the rest (16 bytes) | msgpack
 
 The records are those of the catalog (docs/format.md) without the table's id. A segment's description has
-the checksums of all byte ranges of its file, and that of its key index. A file's name at the target holds a digest
-of them, so one name never stands for two contents, and no file is read to find out whether it is there.
+the checksums of all byte ranges of its file, and that of its key index. A file's name at the target holds a
+digest of them: one name never stands for two contents, and no file is read to find out whether it is there.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ A backup:
 1. SNAPSHOTING: the records of its tables are read, and their versions held (backup.capture).
 2. UPLOADING: files that the target does not have in their size are copied.
 3. UPLOAD_INFO: the target is listed once more, for the files of a cancelled backup may have been removed
-   meanwhile. The manifest is written. Before that there is no backup; a backup that begins again copies only what is missing.
+   meanwhile. The manifest is written. Before that there is no backup; a backup that begins again copies only
+   what is missing.
 
 A restoration:
 
@@ -114,7 +115,15 @@ def back_up(catalog: Catalog, disk: Disk, job: BackupJob, control: JobControl) -
     try:
         manifest = capture.manifest
         moment, stamp = manifest.time_ms, manifest.timestamp
-        control.enter(lambda job: replace(job, state=UPLOADING, timestamp=stamp, snapshot_ms=moment))
+        control.enter(
+            lambda job: replace(
+                job,
+                state=UPLOADING,
+                timestamp=stamp,
+                snapshot_ms=moment,
+                copied=tuple(manifest.objects),
+            )
+        )
         try:
             _upload_all(disk, job, capture, target, control)
             control.enter(lambda job: replace(job, state=UPLOAD_INFO, moved_ms=now_ms()))

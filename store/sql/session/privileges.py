@@ -44,6 +44,10 @@ _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys((f"{verb} {noun}" for verb in ("CREATE", "ALTER", "DROP")
                      for noun in ("USER", "ROLE", "WORKLOAD")), "ADMIN"),
     **dict.fromkeys(("SHOW ROLES", "SET PROPERTY"), "ADMIN"),
+    # Doris asks for LOAD, and for ADMIN to make the repository. Here the statement names the place itself: a
+    # path of the server, or what the server's credentials open.
+    **dict.fromkeys(("BACKUP SNAPSHOT", "RESTORE SNAPSHOT", "SHOW SNAPSHOT"), "ADMIN"),
+    **dict.fromkeys(("SHOW BACKUP", "SHOW RESTORE", "SHOW BRIEF", "CANCEL BACKUP", "CANCEL RESTORE"), "LOAD"),
     "CREATE ROUTINE": "LOAD",
     "ALTER ROUTINE": "LOAD",
 }  # fmt: skip
