@@ -323,8 +323,7 @@ class Backups:
     def close(self) -> None:
         """Stops the jobs of this handle; the next handle of the store runs them again."""
         self._closing.set()
-        for thread in list(self._threads.values()):
-            thread.join()
+        self.join()
 
     def _place(self, job_id: int) -> tuple[str, int]:
         return str(self._catalog.path), job_id
@@ -396,6 +395,18 @@ class Backups:
                     raise
                 _LOG.warning("job %d: %s", job_id, error)
                 self._closing.wait(_RETRY_SECONDS)
+
+    @property
+    @internal
+    def is_closing(self) -> bool:
+        """Whether the handle is closed or about to be."""
+        return self._closing.is_set()
+
+    @internal
+    def join(self) -> None:
+        """Waits until the jobs of this handle have ended."""
+        for thread in list(self._threads.values()):
+            thread.join()
 
     def _is_closing(self) -> bool:
         # At the interpreter's end the main thread stops first and then waits for this one.

@@ -9,7 +9,7 @@ from seqstore.store.backup import manifest as manifests
 from seqstore.store.backup.manifest import FILES, MANIFESTS, CopiedFile, read_manifest
 from seqstore.store.backup.target import Target
 from seqstore.store.backup.transfer import verify
-from seqstore.store.errors import CorruptionError, InvalidInputError, StoreError, UnavailableError
+from seqstore.store.errors import CorruptionError, StoreError, UnavailableError
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ def _stored(place: Target, name: str) -> StoredBackup:
         return StoredBackup(name, "", "", error=error.message)
     try:
         manifest = read_manifest(place, name)
-    except (CorruptionError, InvalidInputError) as error:
+    except UnavailableError:
+        raise
+    except StoreError as error:
         return StoredBackup(label, timestamp, database, error=error.message)
     files = manifest.files
     size = sum(file.bytes for file in files.values())

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from seqstore import Column, Default, Table, TableSchema, parse_type
+from seqstore import Column, Default, Snapshot, Table, TableSchema, parse_type
 
 
 class MakeTable(Protocol):
@@ -37,7 +37,7 @@ def schema_of(*columns: str, key: Sequence[str] = ("k",), **properties: str) -> 
     return TableSchema.create([column(text) for text in columns], key, properties=full)
 
 
-def rows_of(table: Table, **options: Any) -> list[tuple[Any, ...]]:
+def rows_of(table: Table | Snapshot, **options: Any) -> list[tuple[Any, ...]]:
     """Scanned rows as sorted tuples."""
     rows = table.scan(**options).read_all().to_pylist()
     return sorted((tuple(row.values()) for row in rows), key=repr)
