@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 
 from seqstore import __version__
 from seqstore.cli import output
+from seqstore.cli.backup import backup, backups, restore
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
 from seqstore.cli.context import Settings
@@ -131,6 +132,9 @@ app.command("optimize")(optimize)
 app.command("vacuum")(vacuum)
 app.command("check")(check)
 app.command("repair")(repair)
+app.command("backup")(backup)
+app.command("restore")(restore)
+app.command("backups")(backups)
 app.command("demo")(demo)
 
 if __name__ == "__main__":

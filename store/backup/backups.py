@@ -27,7 +27,7 @@ from seqstore.store.backup.job import (
     TransferJob,
 )
 from seqstore.store.backup.job_control import JobControl, Stopped
-from seqstore.store.backup.manifest import MANIFESTS, Manifest, read_manifest
+from seqstore.store.backup.manifest import Manifest, read_manifest
 from seqstore.store.backup.runs import back_up, remove_restored, restore
 from seqstore.store.backup.target import Target
 from seqstore.store.catalog import catalog as records
@@ -170,25 +170,15 @@ class Backups:
         """
         target = Target(source)
         target.refuse_within(self._catalog.data_dir)
-        listed = list(target.sizes(MANIFESTS))
-        name = manifests.choose(listed, label, timestamp, database, target.shown)
+        name = manifests.choose(target, label, timestamp, database)
         manifest = read_manifest(target, name)
         names = _chosen(manifest, database, tables, exclude)
-        chosen = [table.name for table in manifest.tables if table.name in names]
         self._require_readable(manifest, names)
         job = RestoreJob(
-            database,
-            label,
-            source,
-            PENDING,
-            this_process(),
-            now_ms(),
-            timestamp=manifest.timestamp,
-            timeout_seconds=timeout_seconds,
-            manifest=name,
-            names=names,
-            is_replacing=replace_tables,
+            database, label, source, PENDING, this_process(), now_ms(), manifest.timestamp, timeout_seconds
         )
+        job = replace(job, manifest=name, names=names, is_replacing=replace_tables)
+        chosen = [table.name for table in manifest.tables if table.name in names]
 
         def check(tx: CatalogTransaction) -> RestoreJob:
             check_free(tx, database, names, replaces=replace_tables)

@@ -212,21 +212,19 @@ def timestamp_of(time_ms: int) -> str:
     return f"{datetime.fromtimestamp(time_ms / 1000):%Y-%m-%d-%H-%M-%S}-{time_ms % 1000:03d}"
 
 
-def choose(names: list[str], label: str, timestamp: str, database: str, place: str) -> str:
+def choose(target: Target, label: str, timestamp: str, database: str) -> str:
     """Returns the file name of the manifest that a restoration means.
 
     Args:
-        names: the manifests of the target.
         timestamp: empty for the newest backup of the label.
         database: to restore into; a backup of the same database goes before those of others.
-        place: the target, for messages.
 
     Raises:
         NotFoundError: there is none.
         InvalidInputError: backups of several other databases have the label.
     """
-    found = []
-    for name in names:
+    found, place = [], target.shown
+    for name in target.sizes(MANIFESTS):
         its_label, its_timestamp, its_database = split_name(name)
         if its_label == label and timestamp in ("", its_timestamp):
             found.append((its_database != database, its_database, its_timestamp, name))

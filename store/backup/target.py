@@ -72,8 +72,9 @@ class Target:
         try:
             filesystem, path = pafs.FileSystem.from_uri(self._uri)
         except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).replace(self._uri, self.shown)
             raise InvalidInputError(
-                f"place of backups {self.shown!r} cannot be used: {error}; expected a directory or a URI "
+                f"place of backups {self.shown!r} cannot be used: {reason}; expected a directory or a URI "
                 "such as s3://bucket/prefix",
                 kind="bad_uri",
             ) from error

@@ -22,6 +22,7 @@ _LOGIN: Final = re.compile(r"(?P<before>://)(?P<value>[^/@?]*)(?P<after>@)")
 _PARAMETER: Final = re.compile(r"(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&]*)(?P<after>)")
 _LOGIN_PARTS: Final = ("access key", "secret key")
 _QUOTED: Final = re.compile(r"[\"']([^\"']+)[\"']")
+_URI: Final = re.compile(r"://[^\s'\"]++")  # in a statement
 _VALUE_LENGTH_MIN: Final = 4
 _LITERAL: Final = r"""(?:'(?:[^'\\]++|\\.|'')*+'?|"(?:[^"\\]++|\\.|"")*+"?)"""
 _PASSWORD: Final = re.compile(
@@ -147,8 +148,14 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
 
 
 def masked_statement(text: str) -> str:
-    """Returns the beginning of a statement as it may be shown: passwords and secret properties are masked."""
-    return _PASSWORD.sub(_masked, text[:_SHOWN_MAX])
+    """Returns the beginning of a statement as it may be shown, without passwords, secret properties and the keys
+    of URIs.
+    """
+    return _URI.sub(_masked_keys, _PASSWORD.sub(_masked, text[:_SHOWN_MAX]))
+
+
+def _masked_keys(found: re.Match[str]) -> str:
+    return masked_uri(found[0])
 
 
 def _masked(found: re.Match[str]) -> str:

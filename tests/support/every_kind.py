@@ -225,6 +225,12 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
     jobs.change(moved, lambda job: replace(job, progress={"0": 5}))
     offsets = "'kafka_partitions' = '0', 'kafka_offsets' = 'OFFSET_END'"
     _run(session, f"ALTER ROUTINE LOAD FOR moved FROM KAFKA ({offsets})")
+    place = f"{made.files.parent}/backups"
+    _run(
+        session,
+        f"BACKUP SNAPSHOT daily TO '{place}' ON (listed)",
+        f"RESTORE SNAPSHOT daily FROM '{place}' ON (listed AS restored)",
+    )
     stream_load(made.store, "db", "plain", io.BytesIO(b"x,a,1\n"), {"column_separator": ","})
     table = made.store.table("db.plain")
     change = SchemaChangeJob(table.name, table.id, PENDING, this_process(), 1, 1, table.schema.to_record())

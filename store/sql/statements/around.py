@@ -17,7 +17,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind, parse_plain_statement
 
 # SHOW statements whose WHERE is a part of their own grammar.
-_OWN_WHERE: Final = frozenset(["LOAD", "PARTITIONS", "TRANSACTION", "ROUTINE", "STREAM", "ALTER"])
+_OWN_WHERE: Final = frozenset(["LOAD", "PARTITIONS", "TRANSACTION", "ROUTINE", "STREAM", "ALTER", "SNAPSHOT"])
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final
 
 from seqstore.store.backup.job import TIMEOUT_SECONDS, BackupJob, RestoreJob, TransferJob
 from seqstore.store.backup.stored_backups import StoredBackup, stored_backups
-from seqstore.store.expressions.like_pattern import LikePattern
 from seqstore.store.runtime.secret_words import masked_uri
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
@@ -22,7 +21,6 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
 
-T = TypeVar("T")
 _BACKUP_PROPERTIES: Final = ("type", "timeout", "verify")
 _RESTORE_PROPERTIES: Final = ("backup_timestamp", "timeout", "atomic_restore", "replication_num")
 _TRUTHS: Final = {"true": True, "false": False}
@@ -188,66 +186,36 @@ def _wait(session: Session, job_id: int) -> None:
 
 @dataclass(frozen=True)
 class ShowBackup:
-    """SHOW BACKUP [FROM db] [WHERE SnapshotName = '..' | LIKE '..'].
-
-    Attributes:
-        pattern: of the label, None for all.
-        is_pattern: LIKE, or `=`.
-    """
+    """SHOW BACKUP [FROM db]."""
 
     database: str | None
-    pattern: str | None = None
-    is_pattern: bool = False
 
 
 @dataclass(frozen=True)
-class ShowRestore(ShowBackup):
-    """SHOW [BRIEF] RESTORE [FROM db] [WHERE Label = '..' | LIKE '..']."""
+class ShowRestore:
+    """SHOW [BRIEF] RESTORE [FROM db]; `is_brief` leaves out the list of tables."""
 
+    database: str | None
     is_brief: bool = False
-
-
-def _parse_filter(stream: TokenStream, column: str) -> tuple[str | None, bool]:
-    if not stream.take("WHERE"):
-        return None, False
-    stream.need(column)
-    sign = stream.take_one_of("=", "LIKE") or stream.fail("'=' or LIKE")
-    return stream.string("a label"), sign == "LIKE"
-
-
-def _parse_show_backup(stream: TokenStream) -> ShowBackup:
-    database = parse_database(stream)
-    return ShowBackup(database, *_parse_filter(stream, "SNAPSHOTNAME"))
 
 
 def _parse_show_restore(stream: TokenStream) -> ShowRestore:
     is_brief = stream.tokens[1].text.upper() == "BRIEF"
-    database = parse_database(stream)
-    return ShowRestore(database, *_parse_filter(stream, "LABEL"), is_brief)
-
-
-def _matching(statement: ShowBackup, jobs: Mapping[int, T], label: Callable[[T], str]) -> dict[int, T]:
-    pattern = statement.pattern
-    if pattern is None:
-        return dict(jobs)
-    matches = LikePattern(pattern).matches if statement.is_pattern else pattern.__eq__
-    return {job_id: job for job_id, job in jobs.items() if matches(label(job))}
+    return ShowRestore(parse_database(stream), is_brief)
 
 
 def _show_backup(statement: ShowBackup, session: Session) -> Result:
     jobs = session.store.backups.backups(statement.database or session.current_database())
-    found = _matching(statement, jobs, lambda job: job.label)
-    rows = [[show(job_id, job) for show in _BACKUP.values()] for job_id, job in found.items()]
+    rows = [[show(job_id, job) for show in _BACKUP.values()] for job_id, job in jobs.items()]
     return text_rows(list(_BACKUP), rows)
 
 
 def _show_restore(statement: ShowRestore, session: Session) -> Result:
     jobs = session.store.backups.restores(statement.database or session.current_database())
-    found = _matching(statement, jobs, lambda job: job.label)
     columns = {
         name: show for name, show in _RESTORE.items() if name != "RestoreObjs" or not statement.is_brief
     }
-    rows = [[show(job_id, job) for show in columns.values()] for job_id, job in found.items()]
+    rows = [[show(job_id, job) for show in columns.values()] for job_id, job in jobs.items()]
     return text_rows(list(columns), rows)
 
 
@@ -399,7 +367,9 @@ def _details(backup: StoredBackup, target: str) -> str:
 KINDS: Final = (
     StatementKind(("BACKUP SNAPSHOT",), BackupSnapshot, _parse_backup, _backup),
     StatementKind(("RESTORE SNAPSHOT",), RestoreSnapshot, _parse_restore, _restore),
-    StatementKind(("SHOW BACKUP",), ShowBackup, _parse_show_backup, _show_backup),
+    StatementKind(
+        ("SHOW BACKUP",), ShowBackup, lambda stream: ShowBackup(parse_database(stream)), _show_backup
+    ),
     StatementKind(("SHOW RESTORE", "SHOW BRIEF RESTORE"), ShowRestore, _parse_show_restore, _show_restore),
     StatementKind(
         ("CANCEL BACKUP",), CancelBackup, lambda stream: CancelBackup(parse_database(stream)), _cancel_backup

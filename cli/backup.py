@@ -1,0 +1,137 @@
+"""`seqstore backup`, `restore` and `backups`: copies of databases elsewhere, made and restored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from seqstore.cli import output
+from seqstore.cli.context import open_store
+
+if TYPE_CHECKING:
+    from seqstore.store.backup.job import TransferJob
+
+_CORRUPTED: Final = 5
+_LINE_SECONDS: Final = 1.0
+_MIB: Final = 2**20
+_Database = Annotated[str, typer.Argument(metavar="DB", help="The database.")]
+_Target = Annotated[
+    str, typer.Argument(metavar="TARGET", help="A directory, or a URI such as s3://bucket/prefix.")
+]
+_Label = Annotated[str, typer.Option("--label", metavar="LABEL", help="The name of the backup.")]
+
+
+def backup(
+    ctx: typer.Context,
+    database: _Database,
+    target: _Target,
+    label: _Label = "daily",
+    tables: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="NAME", help="A table or view; may be repeated; all without it."),
+    ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read files that the target has; copy damaged ones again.")
+    ] = False,
+) -> None:
+    """Copy tables as of now; files that the target has are not copied again."""
+    with open_store(ctx) as store:
+        job_id = store.backups.backup(database, label, _absolute(target), tables or (), verify=verify)
+        job = store.backups.wait(job_id, _progress())
+    output.say(
+        f"{database}.{label} {job.timestamp}: {job.files} files of {job.bytes_total / _MIB:.1f} MiB, "
+        f"{job.files_copied} of {job.bytes_copied / _MIB:.1f} MiB copied"
+    )
+
+
+def restore(
+    ctx: typer.Context,
+    database: _Database,
+    target: _Target,
+    label: _Label = "daily",
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--table", metavar="NAME[=NEW]", help="A table or view, under a new name; may be repeated."
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str, typer.Option("--timestamp", metavar="TIME", help="Of the backup; the newest without it.")
+    ] = "",
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace tables and views of the same names.")
+    ] = False,
+) -> None:
+    """Make the tables of a backup, all or none; a store and a database that are not there are made."""
+    pairs = [name.partition("=") for name in tables or []]
+    names = {name: new or name for name, _, new in pairs} or None
+    with open_store(ctx, create=True) as store:
+        store.create_database(database, if_not_exists=True)
+        job_id = store.backups.restore(
+            database, label, _absolute(target), names, timestamp=timestamp, replace_tables=replace
+        )
+        job = store.backups.wait(job_id, _progress())
+        restored = store.backups.restores(database)[job_id].names.values()
+    output.say(f"{database}.{label} {job.timestamp}: {', '.join(sorted(restored))} restored")
+
+
+def backups(
+    target: _Target,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file and compare it with its checksums.")
+    ] = False,
+) -> None:
+    """List the backups of a target; --verify ends with code 5 when a file is damaged or missing."""
+    from seqstore.store.backup.stored_backups import backup_faults, stored_backups
+
+    place = _absolute(target)
+    for found in stored_backups(place):
+        what = found.error or f"{len(found.objects)} tables and views, {found.files} files"
+        size = "" if found.error else f" of {found.bytes / _MIB:.1f} MiB"
+        output.say(f"{found.database}.{found.label} {found.timestamp}: {what}{size}")
+    if not verify:
+        return
+    faults = backup_faults(place, _counting())
+    for fault in faults:
+        output.say(fault)
+    if faults:
+        raise typer.Exit(_CORRUPTED)
+    output.say("every file is as it was written")
+
+
+def _absolute(target: str) -> str:
+    return target if "://" in target else str(Path(target).absolute())
+
+
+def _progress() -> Callable[[TransferJob], None]:
+    """Returns a function that prints a line for each state, and one a second within it."""
+    said: tuple[str, str] = ("", "")
+    due = 0.0
+
+    def say(job: TransferJob) -> None:
+        nonlocal said, due
+        size = f"{job.bytes_done / _MIB:.1f}/{job.bytes_total / _MIB:.1f} MiB"
+        amount = f"{job.files_done}/{job.files} files, {size}"
+        line = (job.state, amount)
+        if line != said and (job.state != said[0] or time.monotonic() >= due):
+            said, due = line, time.monotonic() + _LINE_SECONDS
+            output.say(f"{job.state} {amount}")
+
+    return say
+
+
+def _counting() -> Callable[[int, int], None]:
+    """Returns a function that prints the number of files that were read, once a second."""
+    due = time.monotonic() + _LINE_SECONDS
+
+    def say(done: int, total: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            due = time.monotonic() + _LINE_SECONDS
+            output.say(f"{done}/{total} files")
+
+    return say
