@@ -1,4 +1,4 @@
-"""Runs LOAD LABEL, CREATE ROUTINE LOAD and their related statements for SQL sessions.
+"""Runs LOAD LABEL, CREATE ROUTINE LOAD, their related statements and CREATE TABLE .. FROM for SQL sessions.
 
 The modules of the jobs are imported by the first such statement: `seqstore sql` starts without them.
 """
@@ -67,3 +67,9 @@ class StoreLoadJobs:
     def show_routine(self, statement: sql.ShowRoutineLoad, database: str) -> Result:
         """Runs SHOW ROUTINE LOAD."""
         return self._routine.show_routine(statement, database)
+
+    def create_table_from(self, statement: sql.CreateTableFrom, name: str, zone: str) -> Result:
+        """Runs CREATE TABLE .. FROM DELTA or ICEBERG."""
+        from seqstore.loaders.lake.new_table import create_from
+
+        return create_from(self._store, name, statement, zone)

@@ -138,6 +138,28 @@ class ShowRoutineLoad:
     like: str | None = None
 
 
+@dataclass(frozen=True)
+class CreateTableFrom:
+    """CREATE TABLE .. FROM DELTA | ICEBERG.
+
+    Attributes:
+        format: DELTA or ICEBERG.
+        path: of the table's directory; of Iceberg, or of a metadata file.
+        version: to read; None means the newest.
+        more_privileges: besides that of creating the table: it reads files of the server, as LOAD LABEL does.
+    """
+
+    table: TableName
+    format: str
+    path: str
+    key: tuple[str, ...]
+    sequence: str = ""
+    version: int | None = None
+    properties: dict[str, str] = field(default_factory=dict)
+    if_not_exists: bool = False
+    more_privileges: tuple[str, ...] = ("LOAD",)
+
+
 class LoadJobs(Protocol):
     """Runs load statements; `database` completes names without one."""
 
@@ -154,6 +176,8 @@ class LoadJobs(Protocol):
     def control_routine(self, statement: ControlRoutineLoad, database: str) -> Result: ...
 
     def show_routine(self, statement: ShowRoutineLoad, database: str) -> Result: ...
+
+    def create_table_from(self, statement: CreateTableFrom, name: str, zone: str) -> Result: ...
 
 
 def required(jobs: LoadJobs | None, statement: str) -> LoadJobs:
