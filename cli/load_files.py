@@ -13,7 +13,7 @@ from seqstore.cli.broker_load import report
 from seqstore.cli.context import open_store, split_table
 
 if TYPE_CHECKING:
-    from seqstore.loaders.inference.new_table import FilesLoad
+    from seqstore.loaders.broker.new_table import FilesLoad
     from seqstore.store import Store
 
 
@@ -39,8 +39,8 @@ def load_files(
 ) -> None:
     """Load files into a table, all or nothing; makes the table of their columns where there is none."""
     split_table(into)
+    from seqstore.loaders.broker.new_table import FilesLoad
     from seqstore.loaders.broker.run import BrokerLoad
-    from seqstore.loaders.inference.new_table import FilesLoad
     from seqstore.store.catalog.job_record import CANCELLED
 
     load = FilesLoad(into, [str(path) for path in paths], form.lower(), separator, timezone)

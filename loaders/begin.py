@@ -6,6 +6,7 @@ from datetime import datetime
 
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.store.load.load import Load
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction_table import TransactionTable
 
@@ -18,6 +19,7 @@ def begin(
     operation: str,
     label: str | None,
     label_prefix: str = "",
+    evolution: Evolution | None = None,
 ) -> Load:
     """Returns a load into a table, or a statement of a transaction.
 
@@ -25,6 +27,7 @@ def begin(
         now: the value of CURRENT_TIMESTAMP for the load.
         operation: for the history.
         label: None for one of its own, which begins with `label_prefix`.
+        evolution: the schema that the rows need.
 
     Raises:
         StoreError: as `Table.begin_load`.
@@ -41,4 +44,5 @@ def begin(
         label_prefix=label_prefix,
         txn_app_id=options.txn_app_id,
         txn_version=options.txn_version,
+        evolution=evolution,
     )

@@ -29,6 +29,7 @@ FORMATS: Final = (
     "arrow",
     *CHANGE_FORMATS,
 )
+EVOLUTIONS: Final = ("off", "add", "widen")
 UPDATE_MODES: Final = ("UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS")
 DEFAULT_TIME_ZONE: Final = (
     "Asia/Shanghai"  # LH11: what Doris documents, so that the same script loads the same rows
@@ -59,6 +60,8 @@ _NOT_FLEXIBLE: Final = (
     "where",
     "delete",
 )
+# Headers that say which fields there are, and columns they become.
+_NOT_EVOLVING: Final = ("columns", "jsonpaths", "json_root", "hidden_columns")
 # Headers that a change stream determines itself: what is a row, where its fields are, and which rows go.
 _NOT_OF_CHANGES: Final = (
     "jsonpaths",
@@ -78,6 +81,7 @@ KNOWN_HEADERS: Final = frozenset(
     exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
     jsonpaths label line_delimiter max_filter_ratio merge_type negative num_as_string partial_columns
     partial_update_ignore_null partial_update_new_key_behavior partitions read_json_by_line
+    schema_evolution
     send_batch_parallelism skip_lines sql strict_mode strip_outer_array temporary_partitions time_zone
     timeout timezone trim_double_quotes two_phase_commit txn_app_id txn_version txnappid txnversion
     unique_key_update_mode where
@@ -175,6 +179,7 @@ class StreamLoadOptions:
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".
         memory_bytes: of a batch with its expressions (`exec_mem_limit`), 0 for no limit (LH24).
+        schema_evolution: one of `EVOLUTIONS`: what a load may change of the table's schema.
         txn_app_id, txn_version: of an idempotent load (`txnAppId`, `txnVersion`, or with underlines).
     """
 
@@ -205,6 +210,12 @@ class StreamLoadOptions:
     memory_bytes: int = 0
     txn_app_id: str | None = None
     txn_version: int | None = None
+    schema_evolution: str = "off"
+
+    @property
+    def evolves(self) -> bool:
+        """Whether the load may change the table's schema."""
+        return self.schema_evolution != "off"
 
     @property
     def is_partial(self) -> bool:
@@ -253,7 +264,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         sequence=given.get("function_column.sequence_col", "").strip("`") or None,
         merge_type=_merge_type(given),
         max_filter_ratio=_ratio(given),
-        strict_mode=_strict_mode(given) or file_format in CHANGE_FORMATS,
+        strict_mode=_strict_mode(given) or file_format in CHANGE_FORMATS or evolution_in(given) != "off",
         partitions=_partitions(given),
         timeout_seconds=_timeout(given),
         time_zone=check_zone(given.get("timezone") or given.get("time_zone") or DEFAULT_TIME_ZONE),
@@ -266,6 +277,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         memory_bytes=_memory_bytes(given),
         txn_app_id=given.get("txnappid") or given.get("txn_app_id") or None,
         txn_version=_txn_version(given),
+        schema_evolution=evolution_in(given),
     )
     _check_unused(given)
     _check_together(options, given)
@@ -340,7 +352,8 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
         escape=_single(raw, "escape", b"\\"),
         trim_double_quotes=_flag(given, "trim_double_quotes"),
         skip_lines=skip,
-        empty_field_as_null=_flag(given, "empty_field_as_null"),
+        empty_field_as_null=_flag(given, "empty_field_as_null")
+        or (not given.get("empty_field_as_null") and evolution_in(given) != "off"),  # EV6
     )
     if options.separator == options.delimiter:
         raise _bad("column_separator and line_delimiter must differ", "column_separator")
@@ -508,6 +521,24 @@ def _new_key_behavior(given: Mapping[str, str]) -> str:
     return text or "APPEND"
 
 
+def evolution_in(given: Mapping[str, str]) -> str:
+    """Returns what a load with some headers, or properties, may change of its table's schema.
+
+    Args:
+        given: by name in lower case.
+
+    Raises:
+        InvalidInputError: the value is none of `EVOLUTIONS`.
+    """
+    text = given.get("schema_evolution", "").strip().lower() or "off"
+    if text not in EVOLUTIONS:
+        raise _bad(
+            f"schema_evolution: expected one of {', '.join(EVOLUTIONS)}, found {text[:100]}",
+            "schema_evolution",
+        )
+    return text
+
+
 def _memory_bytes(given: Mapping[str, str]) -> int:
     memory = _integer(given, "exec_mem_limit", 0, "Invalid mem limit format, {}")
     if memory <= 0 and given.get("exec_mem_limit"):
@@ -529,6 +560,8 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         _check_flexible(options, given)
     if options.is_changes:
         _check_changes(options, given)
+    if options.evolves:
+        _check_evolving(options, given)
     if options.merge_type == "MERGE" and not options.delete:
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
     if options.merge_type != "MERGE" and options.delete:
@@ -546,6 +579,22 @@ def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         raise _bad("Don't support flexible partial update when 'group_commit' is specified", "group_commit")
     if options.json.fuzzy_parse:
         raise _bad("Don't support flexible partial update when 'fuzzy_parse' is enabled", "fuzzy_parse")
+
+
+def _check_evolving(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
+    """Checks that no header contradicts fields that become columns (EV7)."""
+    for name in _NOT_EVOLVING:
+        if given.get(name):
+            raise _bad(f"{name} does not go with schema_evolution: a field is the column of its name", name)
+    if options.format == "csv":
+        raise _bad("schema_evolution: CSV needs names of its fields; use format csv_with_names", "format")
+    if options.json.strip_outer_array and given.get("read_json_by_line", "").lower() == "true":
+        raise _bad("schema_evolution: expected lines of objects, or one array of them", "strip_outer_array")
+    if options.two_phase_commit:
+        raise _bad(
+            "two_phase_commit does not go with schema_evolution: rows and columns come in one commit",
+            "two_phase_commit",
+        )
 
 
 def _check_changes(options: StreamLoadOptions, given: Mapping[str, str]) -> None:

@@ -27,6 +27,7 @@ from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
+from seqstore.loaders.inference.needed_schema import kept_body, needed_evolution, with_fields
 from seqstore.loaders.joined_bodies import JoinedBodies, run_joined, text_of
 from seqstore.loaders.mapping import MappedBatch
 from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_reply, reply_for_error
@@ -35,12 +36,14 @@ from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.row_writer import RowWriter
 from seqstore.loaders.source import BadRow, Reader, SourceBatch
 from seqstore.store.check.partial_checker import check_flexible
-from seqstore.store.errors import LoadRejectedError, StoreError, UnavailableError
+from seqstore.store.errors import LoadRejectedError, MetadataChangedException, StoreError, UnavailableError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.locks.file_lock import waiting_at_most
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.runtime.memory_limit import out_of_memory
+from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -80,7 +83,8 @@ def stream_load(
         reply = reply_for_error(progress, error)
     else:
         reply = make_reply(progress, SUCCESS, progress.skipped or "OK")
-    for note in (progress.warning if reply.is_success else "", unknown_headers(headers)):
+    notes = [progress.warning, *progress.schema_changes] if reply.is_success else []
+    for note in (*notes, unknown_headers(headers)):
         reply["Message"] += f"; {note}" if note else ""
     reply["LoadTimeMs"] = _milliseconds(started)
     return reply
@@ -134,6 +138,15 @@ class StreamLoad:
         self._bad: list[BadRow] = []  # of the buffer, found so far
         self._bad_written: list[BadRow] = []  # of the buffer that is written
         self._is_first = True
+        self._base: TableSchema | None = None  # that the body was compared with
+        self._evolution: Evolution | None = None
+
+    @property
+    def _schema(self) -> TableSchema:
+        """The schema that rows are mapped to."""
+        if self._base is None:
+            return self._table.schema
+        return self._base if self._evolution is None else self._evolution.schema
 
     def run(self, body: _CountedBody) -> None:
         """Begins the load, plans it, reads and writes the rows, and commits or pre-commits.
@@ -142,9 +155,36 @@ class StreamLoad:
             StoreError: nothing of the load is visible.
         """
         with waiting_at_most(self._deadline - time.monotonic()):
+            if self._options.evolves:
+                self._run_evolving(cast(BinaryIO, body))
+                return
             text = text_of(body.inner, self._options) if self._may_group() else None
             if text is None or not self._run_joined(text, body):
                 self._run(cast(BinaryIO, body))
+
+    def _run_evolving(self, body: BinaryIO) -> None:
+        """Loads a body with the columns that it needs; again if another load has changed the schema (EV5)."""
+        given = self._options
+        with kept_body(body) as kept:
+            self._options = with_fields(given, kept)
+            while True:
+                kept.seek(0)
+                self._base = self._table.schema
+                self._evolution = needed_evolution(self._table, self._base, given, kept)
+                kept.seek(0)
+                try:
+                    self._run(kept)
+                    break
+                except MetadataChangedException:
+                    self._check_deadline()
+                    self._forget_counts()
+        if self._evolution is not None:
+            self._progress.schema_changes = self._evolution.changes
+
+    def _forget_counts(self) -> None:
+        self._progress.loaded = self._progress.filtered = self._progress.unselected = 0
+        self._progress.txn_id, self._progress.error_url = -1, ""
+        self._buffer, self._bad, self._bad_written, self._is_first = RowBuffer(), [], [], True
 
     def _run_joined(self, text: bytes, body: _CountedBody) -> bool:
         """Loads the body together with others that wait; returns False if it must be read alone."""
@@ -168,9 +208,9 @@ class StreamLoad:
     def _run(self, body: BinaryIO) -> None:
         options, progress = self._options, self._progress
         progress.two_phase_commit = options.two_phase_commit
-        Target(self._table.schema, self._table.name).check_partitions(options.partitions)
+        Target(self._schema, self._table.name).check_partitions(options.partitions)
         if options.is_flexible:
-            check_flexible(self._table.name, self._table.schema)
+            check_flexible(self._table.name, self._schema)
         with self._timed("BeginTxnTimeMs"):
             load = GroupedLoad(self._table, self._begin) if self._may_group() else self._begin()
             progress.label = load.label
@@ -179,6 +219,8 @@ class StreamLoad:
                     load.txn_id
                 )  # others are given one when they commit: one write of the catalog
         with load:
+            if self._base is not None and isinstance(load, Load):
+                load.require_revision(self._schema.revision)
             if isinstance(load, Load) and load.skipped:
                 progress.skipped = load.skipped
                 progress.txn_id = load.commit().txn_id
@@ -225,6 +267,7 @@ class StreamLoad:
             operation="STREAM LOAD",
             label=options.label,
             label_prefix=prefix,
+            evolution=self._evolution,
         )
 
     def _may_group(self) -> bool:
@@ -236,6 +279,7 @@ class StreamLoad:
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
+        is_plain = is_plain and not options.evolves
         self._progress.is_grouped = (
             options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
         )
@@ -248,7 +292,7 @@ class StreamLoad:
         running = Cancellation(self._look(server), server.owner if server is not None else "")
         with watched(running), ExitStack() as opened:
             with self._timed("StreamLoadPutTimeMs"):
-                table = Target(self._table.schema, self._table.name)
+                table = Target(self._schema, self._table.name)
                 reader, mapping = open_rows(
                     body,
                     self._options,

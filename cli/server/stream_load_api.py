@@ -33,6 +33,7 @@ from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.loaders.end_transaction import end_transaction
+from seqstore.loaders.headers import evolution_in
 from seqstore.loaders.http_stream import http_stream, table_of
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
@@ -185,6 +186,8 @@ class StreamLoadApi:
         def run() -> StreamLoadReply:
             try:
                 self._store.accounts.require(user, "LOAD", *target_of(headers))
+                if evolution_in(headers) != "off":
+                    self._store.accounts.require(user, "ALTER", *target_of(headers))
             except StoreError as error:
                 return refusal(headers, error)
             return load(body, headers, turn=self._turn(body))

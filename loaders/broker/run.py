@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
 from seqstore.loaders.broker.files import InputFile, check_secrets, find_files
+from seqstore.loaders.broker.growth import Evolutions, evolved, options_of
 from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
@@ -30,7 +32,7 @@ from seqstore.loaders.error_log import ErrorLog
 from seqstore.loaders.row_source import Target, moment_in
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.check.partial_checker import check_flexible
-from seqstore.store.errors import LoadRejectedError, NotFoundError, StoreError
+from seqstore.store.errors import LoadRejectedError, MetadataChangedException, NotFoundError, StoreError
 from seqstore.store.maintenance.recovery import ending
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.store import Store
@@ -129,24 +131,40 @@ class BrokerLoad:
 
     def _finish(self, job_id: int, transaction: Transaction) -> LoadJob:
         jobs = LoadJobs(self.store.catalog)
-        running = _Running(self, jobs, job_id, transaction)
-        try:
-            running.load()
-        except BaseException as error:
-            reason = _error_text(error)
-            transaction.rollback(reason)
-            ended = running.change(lambda job: job if job.has_ended else job.cancelled(reason))
-            if not isinstance(error, (StoreError, OSError, pa.ArrowException, Cancelled)):
-                raise
-            return ended
-        return jobs.get(job_id)
+        while True:
+            running = _Running(self, jobs, job_id, transaction)
+            try:
+                running.load()
+                return jobs.get(job_id)
+            except BaseException as error:
+                transaction.rollback(_error_text(error))
+                if isinstance(error, MetadataChangedException) and self.evolves:  # EV5
+                    transaction = self._begin()
+                    running.begun_again(transaction)
+                    continue
+                ended = running.cancelled(_error_text(error))
+                if not isinstance(error, (StoreError, OSError, pa.ArrowException, Cancelled)):
+                    raise
+                return ended
 
-    def tasks(self, files: Sequence[Sequence[InputFile]]) -> list[FileTask]:
-        """Builds one task for each file, in the order of descriptions and files."""
+    @property
+    def evolves(self) -> bool:
+        """Whether the job may change the schemas of its tables."""
+        return any(self.spec.options(each).evolves for each in self.spec.descriptions)
+
+    def tasks(
+        self, files: Sequence[Sequence[InputFile]], evolutions: Evolutions = MappingProxyType({})
+    ) -> list[FileTask]:
+        """Builds one task for each file, in the order of descriptions and files.
+
+        Args:
+            evolutions: the schemas that the files need, by `db.table`.
+        """
         tasks = []
         for number, (description, found) in enumerate(zip(self.spec.descriptions, files, strict=True)):
             table = self.store.table(f"{self.spec.database}.{description.table}")
-            schema = table.schema
+            evolution = evolutions.get(table.name)
+            schema = table.schema if evolution is None else evolution.schema
             options = self.spec.options(description)
             moment = moment_in(options.time_zone)
             target = Target(schema, table.name)
@@ -161,9 +179,11 @@ class BrokerLoad:
                 mode=options.update_mode,
                 ignore_null=options.ignore_null,
                 partitions=partitions,
+                evolution=evolution,
             )
             for file in found:
-                options = replace(self.spec.options(description, file.name), partitions=partitions)
+                options = options_of(file, self.spec.options(description, file.name))
+                options = replace(options, partitions=partitions)
                 tasks.append(FileTask(number, file, options, target, moment, write, may_stage))
         return tasks
 
@@ -185,13 +205,23 @@ class _Running:
         self._load.on_progress(job)
         return job
 
+    def cancelled(self, reason: str) -> LoadJob:
+        """Ends the job, unless it has ended."""
+        return self.change(lambda job: job if job.has_ended else job.cancelled(reason))
+
+    def begun_again(self, transaction: Transaction) -> None:
+        """Notes the transaction of another try of the job."""
+        self.change(lambda job: replace(job, state=PENDING, txn_id=transaction.txn_id))
+
     def load(self) -> None:
         """Steps 2 and 3 of the module."""
         self._wait_for_turn()
         files = self._load.find_files()
         size = sum(file.size for found in files for file in found)
         self.change(lambda job: replace(job, files=sum(map(len, files)), bytes_total=size))
-        tasks = self._load.tasks(files)
+        self._check()
+        evolutions = evolved(self._load.store, self._load.spec, files, self._transaction)
+        tasks = self._load.tasks(files, evolutions)
         staging = {task.description: task for task in tasks if task.may_stage}.values()
         with ExitStack() as ends:
             for task in staging:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from seqstore.loaders.headers import UPDATE_MODES, StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import EVOLUTIONS, UPDATE_MODES, StreamLoadOptions, evolution_in, parse_headers
 from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.store.errors import InvalidInputError
 
@@ -36,6 +36,7 @@ _HEADERS: Final = {
     "change_position": "change_position",
     "change_time_unit": "change_time_unit",
     "exec_mem_limit": "exec_mem_limit",
+    "schema_evolution": "schema_evolution",
 }
 _FLAGS: Final = (
     "partial_columns",
@@ -59,6 +60,7 @@ _EXPECTED: Final = {
     "change_table": "the name of a table",
     "change_position": "auto, gtid or ts_ms",
     "change_time_unit": "auto, ms, us or ns",
+    "schema_evolution": f"one of {', '.join(EVOLUTIONS)}",
     "timeout": f"an integer from 1 to {_TIMEOUT_MAX}",
     "max_filter_ratio": "a number from 0 to 1",
     "priority": f"one of {', '.join(PRIORITIES)}",
@@ -194,6 +196,8 @@ class LoadSpec:
         headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
         headers |= description.headers()
         file_format, compression = format_of(description.paths[0] if path is None else path)
+        if file_format == "csv" and evolution_in(headers) != "off":  # EV6
+            file_format = "csv_with_names"
         headers["format"] = description.format or file_format
         if description.compression or compression:
             headers["compress_type"] = description.compression or compression

@@ -7,16 +7,15 @@ objects, and their types are those that take every value. Messages of Debezium h
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.changes.field_type import FieldType, row_types
 from seqstore.loaders.columnar import ColumnarReader
 from seqstore.loaders.compress import open_compressed
@@ -47,7 +46,18 @@ _JSON: Final = ColumnType("JSON")
 _MOMENT: Final = ColumnType("DATETIME", (6,))
 
 
-def columns_of(file: InputFile, options: StreamLoadOptions) -> dict[str, ColumnType]:
+class File(Protocol):
+    """A file that may be opened several times."""
+
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+
+    def open(self) -> BinaryIO:
+        """Returns its bytes, from the beginning."""
+
+
+def columns_of(file: File, options: StreamLoadOptions) -> dict[str, ColumnType]:
     """Returns the types of a file's columns, by name.
 
     Raises:
@@ -69,10 +79,10 @@ def columns_of(file: InputFile, options: StreamLoadOptions) -> dict[str, ColumnT
             )
         reader = ColumnarReader(body, options.format)
         opened.callback(reader.close)
-        return {field.name: _stored(field.type) for field in reader.schema}
+        return {field.name: stored_type(field.type) for field in reader.schema}
 
 
-def _stored(arrow: pa.DataType) -> ColumnType:
+def stored_type(arrow: pa.DataType) -> ColumnType:
     """Returns the column type for an Arrow type; a time with a zone is one of the load's zone."""
     has_zone = pa.types.is_timestamp(arrow) and arrow.tz is not None
     return _MOMENT if has_zone else type_from_arrow(arrow)
@@ -106,17 +116,17 @@ def _wider(one: ColumnType, other: ColumnType) -> ColumnType:
     return STRING
 
 
-def csv_names(file: InputFile, options: StreamLoadOptions) -> list[str]:
+def csv_names(file: File, options: StreamLoadOptions) -> list[str]:
     """Returns the names in the first line of a CSV file.
 
     Raises:
         InvalidInputError: a column has no name, or the name of another one.
     """
     with file.open() as opened:
-        return _first_line(open_compressed(opened, options.compression), options, file.name)[0]
+        return first_line(open_compressed(opened, options.compression), options, file.name)[0]
 
 
-def _first_line(body: BinaryIO, options: StreamLoadOptions, name: str) -> tuple[list[str], bytes]:
+def first_line(body: BinaryIO, options: StreamLoadOptions, name: str) -> tuple[list[str], bytes]:
     """Returns the names, and the bytes that were read for them."""
     head = b""
     while options.csv.delimiter not in head and len(head) < _NAMES_BYTES_MAX:
@@ -137,7 +147,7 @@ def _first_line(body: BinaryIO, options: StreamLoadOptions, name: str) -> tuple[
 
 def _of_csv(body: BinaryIO, options: StreamLoadOptions, name: str) -> dict[str, ColumnType]:
     """Reads the names in the first line, and all values."""
-    names, head = _first_line(body, options, name)
+    names, head = first_line(body, options, name)
     found = {each: TextType() for each in names}
     reader = CsvReader(cast(BinaryIO, PrefixedBody(head, body)), names, options.csv)
     for batch in reader.batches():
@@ -151,20 +161,30 @@ def _of_json(body: BinaryIO) -> dict[str, ColumnType]:
     found: dict[str, TextType] = {}
     nested: set[str] = set()
     for block in read_blocks(body, b"\n", lambda: BLOCK_BYTES):
-        texts = try_cast(cut_lines(block.data, b"\n")[0], STRING).values
-        kinds = evaluate(texts, "CASE WHEN json_valid(c) THEN json_type(c) END")
-        objects = texts.filter(pa.array(mask_of(pc.equal(kinds, "OBJECT"))))
-        keys = pc.unique(pc.list_flatten(evaluate(objects, "json_keys(c)"))).to_pylist()
-        keys = [key for key in keys if not any(mark in key for mark in '"\\*')]
-        if not keys:
-            continue
-        paths = [[f'$."{key}"'] for key in keys]
-        for key, values, path in zip(keys, extract(objects, paths), paths, strict=True):
-            is_nested = evaluate(objects, f"json_type(c, {text_literal(path[0])})")
-            if mask_of(pc.is_in(is_nested, pa.array(["OBJECT", "ARRAY"]))).any():
+        for key, values, is_nested in json_values(cut_lines(block.data, b"\n")[0]):
+            if is_nested:
                 nested.add(key)
             found.setdefault(key, TextType()).see(values)
     return {key: _JSON if key in nested else kind.type for key, kind in found.items()}
+
+
+def json_values(lines: pa.Array) -> Iterator[tuple[str, pa.Array, bool]]:
+    """Yields the keys of lines that are objects, their values as texts, and whether one is no scalar."""
+    texts = try_cast(lines, STRING).values
+    kinds = evaluate(texts, "CASE WHEN json_valid(c) THEN json_type(c) END")
+    objects = texts.filter(pa.array(mask_of(pc.equal(kinds, "OBJECT"))))
+    keys = json_keys(objects)
+    paths = [[f'$."{key}"'] for key in keys]
+    for key, values, path in zip(keys, extract(objects, paths) if keys else [], paths, strict=True):
+        is_nested = evaluate(objects, f"json_type(c, {text_literal(path[0])})")
+        yield key, values, bool(mask_of(pc.is_in(is_nested, pa.array(["OBJECT", "ARRAY"]))).any())
+
+
+def json_keys(objects: pa.Array) -> list[str]:
+    """Returns the keys of objects, without those that no path can name."""
+    lists = evaluate(objects, "CASE json_type(c) WHEN 'OBJECT' THEN json_keys(c) END")
+    keys = pc.unique(pc.list_flatten(lists)).to_pylist()
+    return [key for key in keys if not any(mark in key for mark in '"\\*')]
 
 
 def _of_debezium(body: BinaryIO, name: str) -> dict[str, ColumnType]:
@@ -178,7 +198,7 @@ def _of_debezium(body: BinaryIO, name: str) -> dict[str, ColumnType]:
         schemas, sources, ops = extract(documents, [["$.schema"], ["$.payload.source"], ["$.payload.op"]])
         has_rows = np.asarray(mask_of(sources.is_valid()) & mask_of(ops.is_valid()))
         for text in pc.unique(schemas.filter(pa.array(has_rows)).drop_null()).to_pylist():
-            types |= {key: _declared(kind) for key, kind in row_types(text).items()}
+            types |= {key: declared_type(kind) for key, kind in row_types(text).items()}
     if not types:
         raise InvalidInputError(
             f"{name}: the messages have no schema (schemas.enable=true adds it); create the table first",
@@ -187,7 +207,7 @@ def _of_debezium(body: BinaryIO, name: str) -> dict[str, ColumnType]:
     return types
 
 
-def _declared(kind: FieldType) -> ColumnType:
+def declared_type(kind: FieldType) -> ColumnType:
     """Returns the column type for a field of Debezium."""
     name = kind.name.rpartition(".")[2]
     if name in ("Date", "IsoDate"):

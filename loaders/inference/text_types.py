@@ -30,11 +30,15 @@ _FORMS: Final = (
 
 
 class TextType:
-    """The type of a column whose values arrive in batches."""
+    """The type of a column whose values arrive in batches.
+
+    Attributes:
+        has_value: a value was seen that is neither NULL nor empty.
+    """
 
     def __init__(self) -> None:
         self._left = list(_FORMS)
-        self._has_value = False
+        self.has_value = False
 
     def see(self, values: pa.Array | pa.ChunkedArray) -> None:
         """Removes the candidates that do not take some of the values."""
@@ -43,13 +47,13 @@ class TextType:
         values = pc.unique(values.drop_null())
         values = values.filter(pc.not_equal(values, ""))
         if len(values):
-            self._has_value = True
+            self.has_value = True
             self._left = [(kind, form) for kind, form in self._left if _takes(kind, form, values)]
 
     @property
     def type(self) -> ColumnType:
         """The type; STRING for a column without values."""
-        return self._left[0][0] if self._left and self._has_value else STRING
+        return self._left[0][0] if self._left and self.has_value else STRING
 
 
 def _takes(kind: ColumnType, form: str, values: pa.Array) -> bool:

@@ -6,7 +6,7 @@ and the offsets of the messages that brought them are there together, or none is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import NotFoundError
 from seqstore.store.load.load import Load
 from seqstore.store.publish.commit import Also
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -61,14 +62,24 @@ class OneTable:
     Args:
         now: the value of CURRENT_TIMESTAMP.
         on_begun: called with the transaction's id.
+        evolution: the schema that the rows need.
     """
 
-    def __init__(self, table: Table, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
+    def __init__(
+        self,
+        table: Table,
+        spec: RoutineSpec,
+        label: str,
+        now: datetime,
+        on_begun: OnBegun,
+        evolution: Evolution | None = None,
+    ) -> None:
         options = spec.options("")
+        schema = table.schema if evolution is None else evolution.schema
         if options.is_flexible:
-            check_flexible(table.name, table.schema)
-        self._target = Target(table.schema, table.name)
-        self._load = begin(table, options, now, operation="ROUTINE LOAD", label=label)
+            check_flexible(table.name, schema)
+        self._target = Target(schema, table.name)
+        self._load = begin(table, options, now, operation="ROUTINE LOAD", label=label, evolution=evolution)
         on_begun(self._load.txn_id)
 
     @property
@@ -91,9 +102,19 @@ class ManyTables:
     Args:
         now: the value of CURRENT_TIMESTAMP.
         on_begun: called with the transaction's id, once there is a table.
+        evolutions: the schemas that the rows need, by table.
     """
 
-    def __init__(self, store: Store, spec: RoutineSpec, label: str, now: datetime, on_begun: OnBegun) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spec: RoutineSpec,
+        label: str,
+        now: datetime,
+        on_begun: OnBegun,
+        evolutions: Mapping[str, Evolution],
+    ) -> None:
+        self._evolutions = evolutions
         self._catalog = store.catalog
         self._spec, self._label, self._now = spec, label, now
         self._on_begun = on_begun
@@ -139,6 +160,8 @@ class ManyTables:
                 f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets after the message",
                 kind="unknown_table",
             ) from error
+        if name in self._evolutions:
+            table.evolve(self._evolutions[name])
         target = Target(table.schema, table.name)
         target.check_partitions(self._spec.partitions)
         load = begin(table, self._spec.options(""), self._now, operation="ROUTINE LOAD", label=None)

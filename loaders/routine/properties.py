@@ -33,6 +33,7 @@ HEADERS: Final = (
     "change_position",
     "change_time_unit",
     "exec_mem_limit",
+    "schema_evolution",
 )
 _LIMITS: Final = (
     "desired_concurrent_number",

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from seqstore.loaders.broker.spec import format_of
 from seqstore.loaders.column_list import parse_columns
-from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, evolution_in, parse_headers
 from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
@@ -135,11 +135,18 @@ class RoutineSpec(RowsSpec):
         headers |= self.headers()
         if path:
             file_format, headers["compress_type"] = format_of(path)
-            headers.setdefault("format", file_format)
+            headers.setdefault("format", self._default_format(file_format))
+        elif self.source == FILES:
+            headers.setdefault("format", self._default_format("csv"))
         if self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever its parts
         options = parse_headers({name: value for name, value in headers.items() if value})
         return replace(options, preceding_filter=self.preceding_filter)
+
+    def _default_format(self, by_suffix: str) -> str:
+        """Returns the format of a file: CSV whose fields may be columns has names in its first line (EV6)."""
+        is_named = by_suffix == "csv" and evolution_in(self.properties) != "off"
+        return "csv_with_names" if is_named else by_suffix
 
 
 def _bad(message: str) -> InvalidInputError:

@@ -3,6 +3,8 @@
 1. The transaction reserves a label of its own and the task is marked as started.
 2. Pieces of the source are read, mapped and written until the batch is full, its time is over or the spans
    are used up. A piece is written whole or not at all.
+   A task also ends before a piece that needs another schema, which the next task begins with
+   (`schema_evolution`).
 3. One commit publishes rows of all tables, offsets and counts, however few rows are left (R15). Rejected rows
    are counted and logged; the record of the job compares them with its limits (R17).
 
@@ -13,12 +15,15 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
+from seqstore.loaders.inference.needed_schema import with_fields
 from seqstore.loaders.routine.destination import Destination, ManyTables, OneTable
+from seqstore.loaders.routine.growth import Growth
 from seqstore.loaders.routine.job import Batch
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.source import Body, Piece, Source, Span
@@ -27,6 +32,7 @@ from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow
 from seqstore.store.load.load import Load
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -104,6 +110,7 @@ class TaskRun:
         self._counts = _Counts()
         self._rows: dict[str, _TableRows] = {}
         self._log: ErrorLog | None = None
+        self._growth = Growth(store, spec, table)
         self.label = f"{spec.name}-{job_id}-{task_id}"
 
     def run(self) -> bool:
@@ -115,11 +122,13 @@ class TaskRun:
         Raises:
             StoreError, OSError, ArrowException: nothing of it is visible, no offset has moved.
         """
-        to = self._destination()
+        pieces = self._source.pieces(self._spans)
+        first = list(islice(pieces, 1 if self._growth.is_on else 0))
+        to = self._destination(self._growth.needed_by(first))
         try:
             self._log = ErrorLog(self._store.path, lambda: to.txn_id)
             try:
-                is_full = self._read(to)
+                is_full = self._read(to, chain(first, pieces))
             finally:
                 self._log.close()
             batch = self._batch()
@@ -133,18 +142,20 @@ class TaskRun:
             raise
         return is_full
 
-    def _destination(self) -> Destination:
+    def _destination(self, evolutions: Mapping[str, Evolution]) -> Destination:
         now = self._moment.local
         if self._table is None:
-            return ManyTables(self._store, self._spec, self.label, now, self._begun)
-        return OneTable(self._table, self._spec, self.label, now, self._begun)
+            return ManyTables(self._store, self._spec, self.label, now, self._begun, evolutions)
+        return OneTable(self._table, self._spec, self.label, now, self._begun, evolutions.get(""))
 
     def _begun(self, txn_id: int) -> None:
         self._jobs.change(self._job_id, lambda job: job.started(self._task_id, txn_id))
 
-    def _read(self, to: Destination) -> bool:
+    def _read(self, to: Destination, pieces: Iterable[Piece]) -> bool:
         limits = self._spec.limits
-        for piece in self._source.pieces(self._spans):
+        for piece in pieces:
+            if self._counts.offsets and self._growth.needed_by([piece], to):
+                break  # the next task begins with the schema that the piece needs
             for body in piece.bodies():
                 self._read_body(to, piece, body)
             span = piece.span
@@ -154,10 +165,12 @@ class TaskRun:
             rows = self._counts.rows + sum(len(each.buffer) for each in self._rows.values())
             is_late = time.monotonic() - self._started >= limits.seconds
             if is_late or rows >= limits.rows or self._counts.bytes >= limits.bytes:
-                self._write()
-                return True
+                break
+        else:
+            self._write()
+            return False
         self._write()
-        return False
+        return True
 
     def _read_body(self, to: Destination, piece: Piece, body: Body) -> None:
         where = piece.path or f"partition {piece.span.partition}"
@@ -177,6 +190,9 @@ class TaskRun:
             options = self._spec.options(piece.path)
             if body.table:  # the messages are decompressed already
                 options = replace(options, compression="")
+            if options.evolves and options.is_csv:
+                with body.open() as head:
+                    options = with_fields(options, head)
             reader, mapping = open_rows(stream, options, rows.target, self._moment, opened)
             for batch in reader.batches():
                 mapped = mapping(batch, self._moment.local)

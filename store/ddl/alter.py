@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_record import CommitInfo
 from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.conflict.isolation import Isolation
@@ -31,7 +30,8 @@ from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, bad_property
 from seqstore.store.maintenance.schema_change_job import refuse_during_change
 from seqstore.store.open_table.open_table import require_openable
-from seqstore.store.publish.publish import TableWrite, put_version
+from seqstore.store.publish import evolution
+from seqstore.store.publish.publish import TableWrite
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema import properties as props
 from seqstore.store.schema.column_groups import group_properties
@@ -156,13 +156,7 @@ def put_revision(
         InvalidInputError: a job changes the schema.
     """
     refuse_during_change(tx, table.id, table.name)
-    key = records.schema_key(table.id, write.revision)
-    tx.put("schemas", key, replace(schema, revision=write.revision).to_record())
-    txn_id, now, status = tx.next_id("txn"), now_ms(), TransactionStatus.VISIBLE
-    record = TransactionRecord(txn_id, table.database_id, table.name, "", status, operation, now, now)
-    version = write.base + 1
-    put_version(tx, record, write, version)
-    return version
+    return evolution.put_revision(tx, table, schema, write, operation)
 
 
 def add_constraint(

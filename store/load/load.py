@@ -124,7 +124,9 @@ class Load:
         self._checker = checker
         self._filling = filling
         self._repeated = app if app is not None and app.is_duplicate else None
-        self._writer = TableWriter(WriteTarget.of(table, checker.schema, options.operation, app=app))
+        self._writer = TableWriter(
+            WriteTarget.of(table, checker.schema, options.operation, app=app, evolution=options.evolution)
+        )
         self._rejected: list[RejectedRow] = []
         self._rows_filtered = 0
         self._started = time.monotonic()
@@ -393,6 +395,11 @@ class Load:
             LoadRejectedError: too many rejected rows; nothing was stored.
         """
         self._check_open()
+        if self._writer.target.evolution is not None:
+            raise InvalidInputError(
+                f"{self._table.name}: a load that changes the schema cannot be pre-committed; commit it",
+                kind="bad_mode",
+            )
         if self._repeated is not None:
             return self._skipped(self._repeated)
         table = self._table

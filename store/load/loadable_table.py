@@ -116,7 +116,7 @@ class LoadableTable(VersionedTable):
         return self._begin(replace(options or WriteOptions(), **arguments))
 
     def _begin(self, options: WriteOptions) -> Load:
-        schema = self.schema
+        schema = options.schema_of(self)
         checker, filling = self.checks(schema, options)
         app = None
         if options.txn_app_id is not None or options.txn_version is not None:
@@ -216,7 +216,7 @@ class LoadableTable(VersionedTable):
             NotFoundError: no such partition.
         """
         options = replace(options or WriteOptions(), **arguments)
-        schema = self.schema
+        schema = options.schema_of(self)
         checker, filling = self.checks(schema, options, is_task=True)
         if parse_mode(options.mode) == UpdateMode.FLEXIBLE:
             check_flexible(self.name, schema)

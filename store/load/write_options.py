@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from seqstore.store.check.write_modes import MergeType, NewKeyBehavior, UpdateMode
+from seqstore.store.publish.evolution import Evolution
+
+if TYPE_CHECKING:
+    from seqstore.store.read.versioned_table import VersionedTable
+    from seqstore.store.schema.table_schema import TableSchema
 
 
 class WriteArguments(TypedDict, total=False):
@@ -27,6 +32,7 @@ class WriteArguments(TypedDict, total=False):
     txn_app_id: str | None
     txn_version: int | None
     partitions: Sequence[str]
+    evolution: Evolution | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,7 @@ class WriteOptions:
         txn_app_id, txn_version: of an idempotent write, both or neither: the load is skipped and reported as
             DUPLICATE, unless the version is larger than the last one committed under this id.
         partitions: rows of other partitions are rejected; empty means all.
+        evolution: the schema that the rows need, which is stored with them (`ddl.evolution`).
     """
 
     label: str | None = None
@@ -65,3 +72,8 @@ class WriteOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     partitions: Sequence[str] = ()
+    evolution: Evolution | None = None
+
+    def schema_of(self, table: VersionedTable) -> TableSchema:
+        """Returns the schema that rows of a table are checked for."""
+        return table.schema if self.evolution is None else self.evolution.schema

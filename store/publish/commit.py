@@ -82,7 +82,7 @@ def _commit(
                     if is_last:
                         writer.align_within(tx)
                     writer.require_unpublished(tx)
-                    writes.append(writer.table_write(milliseconds))
+                    writes.append(writer.evolve(tx, transaction, writer.table_write(milliseconds)))
                 done = publish(tx, transaction, writes, label_keep_seconds=label_keep_seconds)
                 if also is not None:
                     also(tx, done)

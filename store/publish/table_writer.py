@@ -7,7 +7,7 @@
 4. `join` and `laid_on` serve a transaction of several statements, which reads its own writes before they are
    published (publish.own_writes). If no other transaction has published since, step 2 is then done.
 5. `table_write` is the share of the table in the commit point; `publish_state` follows within it, and
-   `published` after it.
+   `published` after it. A write that needs another schema stores that first (publish.evolution).
 
 A prepared writer can be stored and opened again by another process (publish.prepared_writer).
 """
@@ -22,6 +22,7 @@ from typing import Final
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.leases import Lease
+from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.catalog.version_record import CommitInfo, VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict_errors import (
@@ -234,6 +235,7 @@ class TableWriter:
             return
         state, lease = self.hold()
         self._check(state, None)
+        state = self._evolved(state)
         own = self._own_preparation(state)
         with Filling(self.target.stager) as filling:
             if own is not None:
@@ -303,6 +305,7 @@ class TableWriter:
         if now.version == prepared.state.version:
             return
         self._check(now, tx)
+        now = self._evolved(now)
         lease = self.table.lease(now.version)
         with Filling(self.target.stager) as filling:
             self.write = aligned = align_write(prepared, now, filling)
@@ -380,14 +383,14 @@ class TableWriter:
         are compared first, and the version that changed it is an error (ISO7, ISO10).
         """
         target, isolation = self.target, self.target.isolation
-        is_altered = state.schema.revision != target.schema.revision
+        is_altered = state.schema.revision != target.base_revision
         if not is_altered and (isolation is None or state.version <= isolation.base.version):
             return
         written = self.pending.written() if isolation is not None else []
         with nullcontext(tx) if tx is not None else self.table.catalog.read() as reading:
             last = state.version
             if is_altered:
-                last = schema_conflicts(reading, self.table.id, state.version, target.schema.revision)[1]
+                last = schema_conflicts(reading, self.table.id, state.version, target.base_revision)[1]
             if isolation is not None:
                 isolation.check(reading, last, written, target.operation)
             if is_altered:
@@ -396,9 +399,18 @@ class TableWriter:
                     self.table.id,
                     name=self.table.name,
                     operation=target.operation,
-                    revision=target.schema.revision,
+                    revision=target.base_revision,
                     commit_info=self._claim(),
                 )
+
+    def _evolved(self, state: TableState) -> TableState:
+        """Returns a state as of the schema of the write."""
+        return state if self.target.evolution is None else state.with_schema(self.target.schema)
+
+    def evolve(self, tx: CatalogTransaction, transaction: TransactionRecord, write: TableWrite) -> TableWrite:
+        """Stores the schema that a write needs, if any; returns the write on top of it."""
+        evolution = self.target.evolution
+        return write if evolution is None else evolution.placed(tx, self.table, transaction, write)
 
     def _claim(self) -> CommitInfo:
         """Returns the version that its transaction has read, and the level."""

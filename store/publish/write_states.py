@@ -25,6 +25,7 @@ from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.fill.update_after_delete import with_deleted_rows
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.winner_test import Plan
 from seqstore.store.read.table_state import TableState
@@ -54,6 +55,7 @@ class WriteTarget:
         isolation: the reads of the transaction on the table, None when it is blind there.
         is_blind: the transaction read nothing anywhere.
         app: the pair of an idempotent write.
+        evolution: that `schema` comes from, None where the schema is the table's own.
     """
 
     table: VersionedTable
@@ -63,6 +65,7 @@ class WriteTarget:
     isolation: Isolation | None
     is_blind: bool
     app: AppWrite | None
+    evolution: Evolution | None = None
 
     @classmethod
     def of(
@@ -72,6 +75,7 @@ class WriteTarget:
         operation: str,
         isolation: Isolation | None = None,
         app: AppWrite | None = None,
+        evolution: Evolution | None = None,
     ) -> WriteTarget:
         """Returns the target of a write, which is blind unless it has an isolation.
 
@@ -82,7 +86,12 @@ class WriteTarget:
             require_writable(schema.features)
         loader = table.loader
         stager = Stager(schema, loader.disk, loader.directory, table.settings, table=table.name)
-        return cls(table, schema, stager, operation, isolation, isolation is None, app)
+        return cls(table, schema, stager, operation, isolation, isolation is None, app, evolution)
+
+    @property
+    def base_revision(self) -> int:
+        """The schema revision that the table must have at the commit."""
+        return self.schema.revision if self.evolution is None else self.evolution.base.revision
 
 
 @dataclass(frozen=True)

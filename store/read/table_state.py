@@ -135,6 +135,11 @@ class TableState:
         """Returns this version with only those segments that an earlier state does not have."""
         return self.with_only([slot for slot in self.segments if slot not in before.segments])
 
+    def with_schema(self, schema: TableSchema) -> TableState:
+        """Returns this version as of a revision that leaves its rows as they are."""
+        slots = self.slot_of
+        return _grown(self, self.version, schema, self.segments, slots, self.next_slot, self.replaced)
+
     def arrived_after(self, version: int) -> TableState:
         """Returns this version with only those segments that were added after an earlier one."""
         return self.with_only([slot for slot, live in self.segments.items() if live.created > version])

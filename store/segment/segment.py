@@ -258,7 +258,7 @@ class Segment:
         self.payload = payload
         self._verified: set[int] = set()
         self._batches: dict[int, pa.RecordBatch] = {}
-        self._pruners: dict[int, Pruner] = {}
+        self._pruners: dict[int, tuple[TableSchema, Pruner]] = {}
         self.key_orders: dict[tuple[int, int], KeyRows] = {}
 
     def described_by(self, meta: SegmentMeta) -> Segment:
@@ -414,8 +414,10 @@ class Segment:
 
     def pruner(self, schema: TableSchema) -> Pruner:
         """Returns the zone maps of the batches, for a reader of a schema revision."""
-        known = self._pruners.get(schema.revision)
-        if known is None:
+        of, known = self._pruners.get(schema.revision, (schema, None))
+        if known is None or (
+            of is not schema and of.columns != schema.columns
+        ):  # a revision that was never stored
             by_id = {column.id: column for column in schema.columns}
             names = {
                 c.name: by_id[c.id].name
@@ -424,7 +426,8 @@ class Segment:
             }
             fields = pa.schema([*schema.arrow, *schema.hidden_fields()])
             made = Pruner(self.meta.zones, names, fields, self.batches)
-            known = self._pruners.setdefault(schema.revision, made)  # two threads may have built one
+            self._pruners[schema.revision] = schema, made
+            known = made
         return known
 
     def delete_files(self) -> None:

@@ -15,6 +15,7 @@ from seqstore.store.catalog.app_ids import AppWrite
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.check.row_checker import RowChecker
 from seqstore.store.check.write_modes import MergeType, UpdateMode, duplicate_error
+from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import InvalidInputError
@@ -23,6 +24,7 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.publish.commit import Also
+from seqstore.store.publish.evolution import Evolution
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.write_states import PendingWrite, WriteTarget
 from seqstore.store.read.live_segment import Projection
@@ -332,6 +334,35 @@ class TransactionTable:
             load.changes_rows_read()
             load.write(rows)
             return load.commit(max_filter_ratio=0.0)
+
+    @internal
+    def evolve(self, evolution: Evolution) -> None:
+        """Changes the schema that the transaction writes, which its commit stores (publish.evolution).
+
+        Raises:
+            InvalidInputError: something was read or written already.
+            ConflictError: the transaction sees the table with another schema than the one that evolved.
+        """
+        if self._was_written or self.isolation.has_read or self.transaction.reads_own_writes:
+            raise InvalidInputError(
+                f"{self.name}: the schema can only change before a transaction reads or writes the table",
+                kind="bad_mode",
+            )
+        if self.schema.revision != evolution.base.revision:
+            with self.base.catalog.read() as tx:
+                raise schema_error(
+                    tx,
+                    self.base.id,
+                    name=self.name,
+                    operation=self.transaction.operation,
+                    revision=self.schema.revision,
+                )
+        self.schema = evolution.schema
+        self.writer = TableWriter(
+            WriteTarget.of(
+                self.base, self.schema, self.transaction.operation, self.isolation, self.app, evolution
+            )
+        )
 
     def begin_load(self, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]) -> Load:
         """Starts a statement of several batches; see `Table.begin_load`.

@@ -311,6 +311,7 @@ class _TypeParser:
         return ColumnType(name, children=tuple(children), names=tuple(names))
 
 
+_DIGITS: Final = {"TINYINT": 3, "SMALLINT": 5, "INT": 10, "BIGINT": 19, "LARGEINT": 39}
 _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
     "TINYINT": ("SMALLINT", "INT", "BIGINT"),
     "SMALLINT": ("INT", "BIGINT"),
@@ -330,6 +331,26 @@ def is_wider(old: ColumnType, new: ColumnType) -> bool:
     if old.name == "DATETIME":
         return new.params >= old.params
     return old.name != new.name or old.sql == new.sql
+
+
+def takes_values_of(new: ColumnType, old: ColumnType) -> bool:
+    """Returns whether each value of the old type, once it is cast, is a value of the new type.
+
+    Unlike `is_wider`, a value of the old type may have to be computed: DATE becomes DATETIME, an integer
+    LARGEINT or DECIMAL, one of at most 32 bits DOUBLE, a DECIMAL one with more digits.
+    """
+    if is_wider(old, new):
+        return True
+    if old.name == "DATE":
+        return new.name == "DATETIME"
+    if new.name == "DOUBLE":
+        return old.name in ("TINYINT", "SMALLINT", "INT")
+    if new.name == "LARGEINT":
+        return old.name in INTEGER_RANGES
+    digits, scale = old.params if old.name == "DECIMAL" else (_DIGITS.get(old.name, 0), 0)
+    if new.name != "DECIMAL" or not digits:
+        return False
+    return new.params[1] >= scale and new.params[0] - new.params[1] >= digits - scale
 
 
 def fill_zero_values(values: pa.Array, where: pa.BooleanArray) -> pa.Array:

@@ -120,15 +120,26 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
     named = _named(statement, current) or [(ALL_DATABASES, "")]
     database = named[0][0]
     if isinstance(statement, load_jobs.LoadLabel):
-        return [_Need(privilege, database, each.table) for each in statement.descriptions]
+        tables = [each.table for each in statement.descriptions]
+        return [
+            _Need(each, database, table) for table in tables for each in (privilege, *_evolving(statement))
+        ]
     if isinstance(statement, load_jobs.CreateRoutineLoad):
-        return [_Need(privilege, database, statement.table or "")]
+        return [_Need(each, database, statement.table or "") for each in (privilege, *_evolving(statement))]
     by_table = isinstance(statement, _BY_TABLE) or getattr(statement, "is_listed_by_table", False)
     found.append(_Need(privilege, *named[0], within=by_table))
     # A table takes the name, or the place, of another one.
     found += [_Need(privilege, database, name) for name in getattr(statement, "other_tables", ())]
     found += [_Need(each, *named[0]) for each in getattr(statement, "more_privileges", ())]
     return found
+
+
+def _evolving(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad) -> list[str]:
+    """Returns the privilege of a load that may change its tables' schemas."""
+    parts = [statement, *getattr(statement, "descriptions", ())]
+    given = [each for part in parts for each in getattr(part, "properties", {}).items()]
+    modes = {value.strip().lower() for name, value in given if name.lower() == "schema_evolution"}
+    return ["ALTER"] if modes - {"", "off"} else []
 
 
 def _named(statement: object, current: str | None) -> list[tuple[str, str]]:

@@ -111,6 +111,22 @@ def test_a_user_needs_the_load_privilege_on_the_database(client: Client, store: 
     assert "LOAD privilege" in client.load("other.t", "1,a,1\n", user="ann:one")["Message"]
 
 
+def test_a_load_that_may_change_the_schema_needs_the_alter_privilege(client: Client, store: Store) -> None:
+    """EV8."""
+    store.accounts.create("ann", "one")
+    store.accounts.grant("ann", ["LOAD"], "db")
+    headers = {"format": "json", "schema_evolution": "add", "column_separator": ""}
+    body = '{"k": 1, "x": 1}'
+    with Session(store, "db") as session:
+        list(session.execute("CREATE TABLE grown (k INT) UNIQUE KEY (k)"))
+    reply = client.load("grown", body, user="ann:one", **headers)
+    assert reply["Message"].startswith("[NOT_AUTHORIZED]")
+    assert "ALTER privilege" in reply["Message"]
+    store.accounts.grant("ann", ["ALTER"], "db")
+    assert client.load("grown", body, user="ann:one", **headers)["Status"] == "Success"
+    assert "x" in store.table("db.grown").schema.names
+
+
 def test_a_client_that_waits_is_told_to_continue_at_its_first_request(client: Client, store: Store) -> None:
     """LR1: connectors that load into a backend take 307 for a failure; before, each that waits got one."""
     head = f"{PUT}column_separator: ,\r\nContent-Length: 8\r\nExpect: 100-continue\r\n\r\n"

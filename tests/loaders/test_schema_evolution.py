@@ -1,0 +1,407 @@
+"""`schema_evolution` of stream, broker and routine loads: rules EV1 to EV9 on a real store."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from seqstore import AccessDeniedError, InvalidInputError, Settings, Store
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.loaders.stream_load import stream_load
+from seqstore.store.ddl.evolution import evolve
+from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.schema.column import Column
+from seqstore.store.sql import ServerContext, Session
+from seqstore.store.types.column_types import parse_type
+from tests.support.changes.messages import envelope
+from tests.support.children import MODULES
+from tests.support.statements import dicts
+
+TABLE = """
+CREATE TABLE t (k INT NOT NULL, a INT NULL, v VARCHAR(3) NULL, d DATE NULL, b BIGINT NULL)
+UNIQUE KEY (k) DISTRIBUTED BY HASH (k)
+"""
+pytestmark = [pytest.mark.settings(auto_compaction=0), pytest.mark.sql(TABLE)]
+
+
+@pytest.fixture
+def settings(settings: Settings, tmp_path: Path) -> Settings:
+    (tmp_path / "in").mkdir()
+    return replace(settings, load_paths=(str(tmp_path / "in"),))
+
+
+@pytest.fixture
+def session(store: Store) -> Iterator[Session]:
+    with Session(store, "db", server=ServerContext(load_jobs=StoreLoadJobs(store))) as opened:
+        yield opened
+
+
+def load(store: Store, body: str | bytes, **headers: str) -> dict[str, Any]:
+    data = body.encode() if isinstance(body, str) else body
+    return stream_load(store, "db", "t", io.BytesIO(data), {"format": "json", **headers})
+
+
+def lines(*rows: dict[str, Any]) -> str:
+    return "".join(f"{json.dumps(row)}\n" for row in rows)
+
+
+def columns(store: Store) -> dict[str, str]:
+    return {column.name: column.type.sql for column in store.table("db.t").schema.columns}
+
+
+def rows(store: Store) -> list[dict[str, Any]]:
+    return sorted(store.table("db.t").scan().read_all().to_pylist(), key=lambda row: row["k"])
+
+
+def operations(store: Store) -> list[str]:
+    return [info.operation for info in store.table("db.t").history()]
+
+
+def test_a_field_that_is_no_column_becomes_one_with_the_rows_that_need_it(store: Store) -> None:
+    """EV1, EV3."""
+    assert load(store, lines({"k": 1, "a": 1}))["Status"] == "Success"
+    body = lines({"k": 2, "x": 1.5, "none": None}, {"k": 3, "x": 2, "y": {"z": 1}, "T": "2024-01-01"})
+    reply = load(store, body, schema_evolution="add")
+    assert reply["Status"] == "Success"
+    assert "column x (added)" in reply["Message"]
+    assert dict(list(columns(store).items())[5:]) == {"x": "DOUBLE", "y": "JSON", "T": "DATE"}
+    assert "none" not in columns(store)
+    assert [(row["k"], row["x"], row["y"]) for row in rows(store)] == [
+        (1, None, None),
+        (2, 1.5, None),
+        (3, 2.0, '{"z":1}'),
+    ]
+    assert operations(store)[-2:] == ["SCHEMA EVOLUTION", "STREAM LOAD"]
+
+
+def test_without_the_header_other_fields_are_ignored(store: Store) -> None:
+    assert load(store, lines({"k": 1, "x": 1}))["Status"] == "Success"
+    assert load(store, lines({"k": 1, "x": 1}), schema_evolution="off")["Status"] == "Success"
+    assert "x" not in columns(store)
+
+
+def test_columns_become_wider_and_stored_rows_are_read_as_the_new_type(store: Store) -> None:
+    """EV2."""
+    assert load(store, lines({"k": 1, "a": 1, "v": "abc", "d": "2024-01-01", "b": 7}))["Status"] == "Success"
+    wide = {"k": 2, "a": 3000000000, "v": "abcdef", "d": "2024-01-01 10:00:00", "b": "1.25"}
+    assert load(store, lines(wide), schema_evolution="widen")["Status"] == "Success"
+    kinds = ["INT", "BIGINT", "VARCHAR(8)", "DATETIME", "DECIMAL(21,2)"]
+    assert list(columns(store).values()) == kinds
+    shown = [[str(value) for value in row.values()] for row in rows(store)]
+    assert shown == [
+        ["1", "1", "abc", "2024-01-01 00:00:00", "7.00"],
+        ["2", "3000000000", "abcdef", "2024-01-01 10:00:00", "1.25"],
+    ]
+
+
+def test_queries_and_compaction_read_rows_of_both_types(store: Store, session: Session) -> None:
+    for number in range(3):
+        assert load(store, lines({"k": number, "d": "2024-01-01", "b": number}))["Status"] == "Success"
+    wide = lines({"k": 9, "d": "2024-01-01 10:00:00", "b": "1.5"})
+    assert load(store, wide, schema_evolution="widen")["Status"] == "Success"
+    question = "SELECT count(*) AS n, max(d) AS d, sum(b) AS b FROM t WHERE d >= '2024-01-01' AND b < 1.6"
+    before = dicts(session, question)
+    assert [str(value) for value in before[0].values()] == ["3", "2024-01-01 10:00:00", "2.5"]
+    dicts(session, "OPTIMIZE TABLE t")
+    assert dicts(session, question) == before
+
+
+@pytest.mark.parametrize("mode", ["add", "widen"])
+def test_a_value_that_does_not_fit_filters_its_row(store: Store, mode: str) -> None:
+    """EV4."""
+    body = lines({"k": 1, "a": "word"}, {"k": 2, "a": 1}, {"k": 2**40, "a": 2})
+    reply = load(store, body, schema_evolution=mode, max_filter_ratio="1")
+    assert (reply["NumberLoadedRows"], reply["NumberFilteredRows"]) == (1, 2)
+    log = Path(reply["ErrorURL"]).read_text()
+    assert "column a: 'word' cannot be converted to INT" in log
+    assert "column k" in log
+    assert load(store, body, schema_evolution=mode)["Status"] == "Fail"
+
+
+def test_a_column_that_went_stays(store: Store) -> None:
+    """EV4."""
+    load(store, lines({"k": 1, "x": 1}), schema_evolution="add")
+    load(store, lines({"k": 2, "y": 1}), schema_evolution="add")
+    assert [(row["x"], row["y"]) for row in rows(store)] == [(1, None), (None, 1)]
+
+
+def test_a_load_of_filtered_rows_changes_no_schema(store: Store) -> None:
+    """EV3."""
+    body = lines({"k": "word", "x": 1})
+    assert load(store, body, schema_evolution="add")["Status"] == "Fail"
+    assert load(store, body, schema_evolution="add", max_filter_ratio="1")["Status"] == "Success"
+    assert "x" not in columns(store)
+    assert operations(store) == ["CREATE TABLE"]
+
+
+def test_names_of_csv_are_in_its_first_line_and_empty_fields_are_null(store: Store) -> None:
+    """EV6."""
+    options = {"format": "csv_with_names", "column_separator": ",", "schema_evolution": "add"}
+    assert load(store, "x,k,v\n2024-01-01,1,\n,2,a\n", **options)["Status"] == "Success"
+    assert [(row["k"], str(row["x"]), row["v"]) for row in rows(store)] == [
+        (1, "2024-01-01", None),
+        (2, "None", "a"),
+    ]
+
+
+def test_parquet_declares_types_and_an_array_of_objects_is_read(store: Store) -> None:
+    body = io.BytesIO()
+    pyarrow.parquet.write_table(pa.table({"k": [1], "p": pa.array([None], pa.int16())}), body)
+    assert load(store, body.getvalue(), format="parquet", schema_evolution="add")["Status"] == "Success"
+    array = json.dumps([{"k": 2, "q": True}, {"k": 3}])
+    assert load(store, array, strip_outer_array="true", schema_evolution="add")["Status"] == "Success"
+    assert (columns(store)["p"], columns(store)["q"]) == ("SMALLINT", "BOOLEAN")
+    assert len(rows(store)) == 3
+
+
+def test_messages_declare_types_by_their_schema(store: Store) -> None:
+    fields = [
+        {"field": "k", "type": "int32"},
+        {"field": "at", "type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        {"field": "n", "type": "int32"},
+    ]
+    message = {
+        "schema": {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": fields}]},
+        "payload": {
+            "op": "c",
+            "before": None,
+            "after": {"k": 1, "at": 1717228800000000, "n": None},
+            "source": {"connector": "postgresql", "lsn": 5},
+        },
+    }
+    assert load(store, json.dumps(message), format="debezium_json", schema_evolution="widen")["Status"] == (
+        "Success"
+    )
+    assert (columns(store)["at"], columns(store)["n"]) == ("DATETIME(6)", "INT")
+    assert str(rows(store)[0]["at"]) == "2024-06-01 08:00:00"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"schema_evolution": "grow"},
+        {"schema_evolution": "add", "columns": "k, x"},
+        {"schema_evolution": "add", "jsonpaths": '["$.k"]'},
+        {"schema_evolution": "add", "json_root": "$.a"},
+        {"schema_evolution": "add", "hidden_columns": "__DORIS_DELETE_SIGN__"},
+        {"schema_evolution": "add", "two_phase_commit": "true"},
+        {"schema_evolution": "add", "format": "csv"},
+        {"schema_evolution": "add", "strip_outer_array": "true", "read_json_by_line": "true"},
+    ],
+    ids=str,
+)
+def test_headers_that_contradict_it_are_refused_by_name(store: Store, headers: dict[str, str]) -> None:
+    """EV7."""
+    reply = load(store, lines({"k": 1}), **headers)
+    assert reply["Status"] == "Fail"
+    assert "schema_evolution" in reply["Message"]
+    assert rows(store) == []
+
+
+def test_loads_that_add_columns_at_once_all_succeed(store: Store) -> None:
+    """EV5."""
+    replies: list[dict[str, Any]] = []
+
+    def one(number: int) -> None:
+        body = lines({"k": number, f"c{number % 3}": number, "same": number})
+        replies.append(load(store, body, schema_evolution="add", label=f"load-{number}"))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [reply["Message"] for reply in replies if reply["Status"] != "Success"] == []
+    assert sorted(columns(store))[2:6] == ["c0", "c1", "c2", "d"]
+    assert [(row["same"], row[f"c{row['k'] % 3}"]) for row in rows(store)] == [(n, n) for n in range(9)]
+
+
+def test_a_load_that_meets_the_column_of_another_one_fits_its_rows_to_it(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """EV5: the other load comes between the reading of the rows and the commit."""
+    others = [lines({"k": 1, "x": "text"})]
+
+    original = TableWriter.prepare
+
+    def prepare(writer: Any) -> None:
+        if others:
+            assert load(store, others.pop(), schema_evolution="add")["Status"] == "Success"
+        original(writer)
+
+    monkeypatch.setattr(TableWriter, "prepare", prepare)
+    reply = load(store, lines({"k": 2, "x": 5, "y": 1}), schema_evolution="add")
+    assert reply["Status"] == "Success"
+    assert (columns(store)["x"], columns(store)["y"]) == ("STRING", "BIGINT")
+    assert [(row["k"], row["x"], row["y"]) for row in rows(store)] == [(1, "text", None), (2, "5", 1)]
+
+
+def test_an_evolution_of_an_older_schema_is_a_conflict_and_leaves_nothing(store: Store) -> None:
+    table = store.table("db.t")
+    first, second = (
+        evolve(table, table.schema, [Column(name, parse_type("INT"))], {}) for name in ("x", "y")
+    )
+    data = pa.table({"k": [1], "a": [1], "v": ["a"], "d": pa.nulls(1), "b": [1]})
+    table.upsert(data.append_column("x", pa.array([1])), evolution=first)
+    with pytest.raises(Exception, match="SCHEMA EVOLUTION committed version 2 and changed column x"):
+        table.upsert(data.append_column("y", pa.array([1])), evolution=second)
+    assert "y" not in columns(store)
+    third = evolve(table, table.schema, [Column("z", parse_type("INT"))], {})
+    with (
+        table.begin_load(evolution=third) as begun,
+        pytest.raises(InvalidInputError, match="cannot be pre-committed"),
+    ):
+        begun.precommit()
+
+
+@pytest.mark.parametrize(
+    ("declared", "name", "kind"),
+    [
+        ("k INT, v INT) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)", "k", "BIGINT"),
+        (
+            'k INT, s INT) UNIQUE KEY (k) PROPERTIES ("function_column.sequence_col" = "s")',
+            "s",
+            "BIGINT",
+        ),
+        (
+            "k INT, v BIGINT) UNIQUE KEY (k); ALTER TABLE fixed ADD CONSTRAINT c CHECK (v > 0)",
+            "v",
+            "DECIMAL(20,1)",
+        ),
+        ("k INT, v DOUBLE) UNIQUE KEY (k)", "v", "STRING"),
+    ],
+    ids=["key", "sequence", "constraint", "text"],
+)
+def test_columns_on_which_more_depends_stay_as_they_are(
+    store: Store, session: Session, declared: str, name: str, kind: str
+) -> None:
+    """EV2."""
+    dicts(session, f"CREATE TABLE fixed ({declared}")
+    table = store.table("db.fixed")
+    with pytest.raises(InvalidInputError):
+        evolve(table, table.schema, [], {name: parse_type(kind)})
+
+
+def test_files_of_a_broker_load_bring_columns(store: Store, tmp_path: Path) -> None:
+    """EV6, EV9."""
+    (tmp_path / "in/a.csv").write_text("k,a,n\n1,2,3\n2,3000000000,\n")
+    (tmp_path / "in/b.json").write_text(lines({"k": 5, "z": "x"}))
+    descriptions = (
+        DataDescription("t", (f"{tmp_path}/in/*.csv",), column_separator=","),
+        DataDescription("t", (f"{tmp_path}/in/*.json",)),
+    )
+    spec = LoadSpec("db", "one", descriptions, {"schema_evolution": "widen"})
+    _, job = BrokerLoad(store, spec, [str(tmp_path)]).run()
+    assert (job.state, job.loaded) == ("FINISHED", 3)
+    assert {name: columns(store)[name] for name in "anz"} == {"a": "BIGINT", "n": "BIGINT", "z": "STRING"}
+    assert [(row["k"], row["n"], row["z"]) for row in rows(store)] == [
+        (1, 3, None),
+        (2, None, None),
+        (5, None, "x"),
+    ]
+    assert operations(store)[-2:] == ["SCHEMA EVOLUTION", "BROKER LOAD"]
+
+
+def test_a_routine_load_goes_on_with_the_columns_of_later_files(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """EV9."""
+    found: list[dict[str, Any]] = [{"k": 1, "a": 1}, {"k": 2, "x": 1}, {"k": 3, "x": "word"}]
+    for number, row in enumerate(found):
+        (tmp_path / f"in/{number}.json").write_text(lines(row))
+    dicts(
+        session,
+        f"CREATE ROUTINE LOAD job ON t PROPERTIES ('schema_evolution' = 'widen', 'max_error_number' = '9') "
+        f"FROM FILES ('path' = '{tmp_path}/in/*.json')",
+    )
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.statistic.loaded_rows, job.statistic.error_rows) == (2, 1)
+    assert columns(store)["x"] == "BIGINT"
+    assert [(row["k"], row["x"]) for row in rows(store)] == [(1, None), (2, 1)]
+
+
+def test_tables_of_one_change_stream_get_their_columns(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    dicts(session, "CREATE TABLE other (k INT NOT NULL, a INT NULL) UNIQUE KEY (k)")
+    messages = [
+        envelope("c", 1, after={"k": 1, "a": 1}, table="t"),
+        envelope("c", 2, after={"k": 1, "new": "x"}, table="other"),
+        envelope("c", 3, after={"k": 2, "a": 3000000000}, table="t"),
+    ]
+    (tmp_path / "in/a.json").write_text("".join(f"{json.dumps(each)}\n" for each in messages))
+    dicts(
+        session,
+        "CREATE ROUTINE LOAD job PROPERTIES ('schema_evolution' = 'widen', 'format' = 'debezium_json') "
+        f"FROM FILES ('path' = '{tmp_path}/in/*.json')",
+    )
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.statistic.loaded_rows, job.statistic.error_rows) == (3, 0)
+    assert columns(store)["a"] == "BIGINT"
+    assert store.table("db.other").scan(["k", "new"]).read_all().to_pylist() == [{"k": 1, "new": "x"}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE ROUTINE LOAD job ON t PROPERTIES ('format' = 'json', 'schema_evolution' = 'add') "
+        "FROM FILES ('path' = '{path}/in/*.json')",
+        "LOAD LABEL db.one (DATA INFILE ('{path}/in/*.json') INTO TABLE t FORMAT AS 'json') WITH LOCAL "
+        "PROPERTIES ('schema_evolution' = 'add')",
+    ],
+    ids=["routine", "broker"],
+)
+def test_a_job_that_may_change_the_schema_needs_alter(store: Store, statement: str, tmp_path: Path) -> None:
+    """EV8."""
+    store.accounts.create("ann", "one")
+    store.accounts.grant("ann", ["LOAD", "SELECT"], "db")
+    server = ServerContext(load_jobs=StoreLoadJobs(store))
+    with (
+        Session(store, "db", user="ann", server=server) as session,
+        pytest.raises(AccessDeniedError, match="ALTER"),
+    ):
+        dicts(session, statement.format(path=tmp_path))
+
+
+CHILD = """
+import io, sys
+from seqstore import Store
+from seqstore.loaders.stream_load import stream_load
+with Store.open(sys.argv[1]) as store:
+    body = io.BytesIO(b'{"k": 1, "x": 1}')
+    stream_load(store, "db", "t", body, {"format": "json", "schema_evolution": "add", "label": "one"})
+"""
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize(
+    ("failpoint", "is_published"), [("publish.before_commit", False), ("publish.after_commit", True)]
+)
+def test_killed_around_the_commit_rows_and_columns_are_there_together(
+    store: Store, failpoint: str, is_published: bool
+) -> None:
+    """EV3."""
+    environment = {**os.environ, "PYTHONPATH": MODULES, "SEQSTORE_FAILPOINT": failpoint}
+    child = subprocess.run([sys.executable, "-c", CHILD, str(store.path)], env=environment, check=False)
+    assert child.returncode == -signal.SIGKILL
+    assert ("x" in columns(store)) == is_published
+    assert len(rows(store)) == is_published
+    reply = load(store, lines({"k": 1, "x": 1}), schema_evolution="add", label="one")
+    assert reply["Status"] == ("Label Already Exists" if is_published else "Success")
+    assert rows(store)[0]["x"] == 1
