@@ -45,6 +45,7 @@ class ServerSessions:
     Attributes:
         processes: for SHOW PROCESSLIST and KILL.
         global_variables: the values of SET GLOBAL.
+        queues: of the workload groups.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class ServerSessions:
         self.ports = ports
         self.processes = Processes()
         self.global_variables: dict[str, str] = {}
-        self._queues = WorkloadQueues()
+        self.queues = WorkloadQueues()
         self._numbers = itertools.count(1)
         self._is_stopping = False
 
@@ -81,7 +82,7 @@ class ServerSessions:
             StoreLoadJobs(self.store, user),
             number,
             lambda is_cancelled: not self._is_stopping and has_client(is_cancelled),
-            self._queues,
+            self.queues,
             self.ports,
         )
         return Session(self.store, database or None, user=user, server=context)

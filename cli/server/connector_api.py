@@ -10,42 +10,34 @@ GET  /api/_get_ddl                                CREATE TABLE
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import urlsplit
-from weakref import WeakValueDictionary
 
 import pyarrow as pa
 from aiohttp import web
 
-from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.audit_log import Event
 from seqstore.cli.scan.plan import query_plan, require_table
 from seqstore.cli.scan.sent_rows import primitive_type
 from seqstore.cli.server.replies import manager_reply
 from seqstore.cli.sessions import ServerSessions
-from seqstore.store import InvalidInputError, NotFoundError, StoreError, UnavailableError
-from seqstore.store.runtime.memory_limit import count_stack
+from seqstore.cli.statement_threads import StatementThreads, Work
+from seqstore.store import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.schema.column import Column
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
 
-# Statements that run at a time: a user leaves some threads to others.
-_THREADS: Final = 64
-_USER_THREADS: Final = 48
 _BODY_BYTES_MAX: Final = 1 << 20
 _ROWS_DEFAULT, _ROWS_MAX = 1000, 10_000
 _CATALOG: Final = "internal"
 _CLUSTERS: Final = ("default_cluster", _CATALOG)
 _STRING: Final = parse_type("STRING")
-
-Work = Callable[[Session, Event], Any]
 
 
 class ConnectorApi:
@@ -58,19 +50,13 @@ class ConnectorApi:
         address: of the HTTP service, set when it has one.
     """
 
-    def __init__(self, sessions: ServerSessions, advertised: str) -> None:
+    def __init__(self, sessions: ServerSessions, statements: StatementThreads, advertised: str) -> None:
         self._sessions = sessions
+        self._statements = statements
         self._store = sessions.store
         self._advertised = advertised
         self._ports = sessions.ports
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="connector", initializer=count_stack)
-        self._of_users: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self.address = ""
-
-    def stop(self) -> None:
-        """Ends running statements, and refuses others."""
-        self._sessions.stop()
-        self._threads.shutdown(wait=False)
 
     # ------------------------------------------------------------------------------------------ tables
 
@@ -123,7 +109,7 @@ class ConnectorApi:
         try:
             text = await _text_in(request, "sql")
             run = partial(planned, text=text)
-            found = await self._run(request, user, lambda session, _: run(session), text, names[0])
+            found = await self._statements.run(request, user, lambda session, _: run(session), text, names[0])
             return manager_reply(found)
         except StoreError as error:
             return manager_reply({"status": 400, "exception": error.message})
@@ -198,40 +184,9 @@ class ConnectorApi:
     ) -> web.Response:
         """Runs a statement; its error is the data of a reply with code 1, as in Doris."""
         try:
-            return manager_reply(await self._run(request, user, work, text, database))
+            return manager_reply(await self._statements.run(request, user, work, text, database))
         except StoreError as error:
             return manager_reply(error.message, message="Error", code=1)
-
-    async def _run(
-        self, request: web.BaseRequest, user: str, work: Work, text: str = "", database: str = ""
-    ) -> Any:
-        """Runs a statement in one of the threads, of which a user has not all.
-
-        Args:
-            text: of the statement; empty for that of the request.
-        """
-        client = Client("http", str(request.remote), user, database=database)
-        loop, transport = asyncio.get_running_loop(), request.transport
-        shown = text or f"{request.method} {request.rel_url.raw_path_qs}"
-
-        def stop() -> None:
-            if transport is not None:
-                loop.call_soon_threadsafe(transport.close)
-
-        def has_client(_is_cancelled: bool) -> bool:
-            return not getattr(request.protocol, "is_ended", False)
-
-        def run() -> Any:
-            statement = self._sessions.statement(client, shown, has_client=has_client, stop=stop)
-            with statement as (session, event):
-                return work(session, event)
-
-        async with self._of_users.setdefault(user, asyncio.Semaphore(_USER_THREADS)):
-            try:
-                running = loop.run_in_executor(self._threads, run)
-            except RuntimeError as error:  # the threads have ended
-                raise UnavailableError("the server is stopping", kind="stopping") from error
-            return await running
 
     # ------------------------------------------------------------------------------------------ nodes
 

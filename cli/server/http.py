@@ -7,10 +7,12 @@
     GET  /api/_load_error_log?file=...                   rows that a load left out
     GET  /health, /api/health, /metrics, /api/fe_version_info, ...   for probes (cli.server.status_api)
     the endpoints of frontends that Doris's connectors call (cli.server.connector_api)
+    /, /api/console/...                                  the console (cli.console)
     /iceberg/v1/...                                      Iceberg's REST catalog (cli.server.iceberg_api)
 
-Paths may end with a slash. Every path but health, metrics, error logs and tokens requires HTTP Basic, or a
-token of the catalog. The service refuses a wrong name or password before it requests a byte of the body.
+Paths may end with a slash. Every path but health, metrics, error logs, tokens and the pages of the console
+requires HTTP Basic, a token of the catalog or, for the console, its cookie. The service refuses a wrong name
+or password before it requests a byte of the body.
 """
 
 from __future__ import annotations
@@ -21,9 +23,7 @@ import binascii
 import logging
 import os
 import socket
-from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -31,10 +31,14 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.console.console_api import ConsoleApi
+from seqstore.cli.console.replies import refusal
 from seqstore.cli.login_guard import check_reachable
+from seqstore.cli.routes import LOAD, NONE, REQUEST, STATEMENT, Route, route
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.connector_api import ConnectorApi
+from seqstore.cli.server.cookies import PREFIX, CookieLogins
 from seqstore.cli.server.iceberg_api import IcebergApi, requested_login
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, iceberg_failure, json_reply
@@ -44,6 +48,7 @@ from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
 from seqstore.cli.server.tokens import SECONDS, Tokens
 from seqstore.cli.sessions import ServerSessions
+from seqstore.cli.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import count_stack
 
@@ -53,43 +58,6 @@ _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 32
 _LOG_IN_THREADS: Final = 4
 _CLEANUP_SECONDS: Final = 5.0
-
-# Events of the audit log.
-LOAD, STATEMENT, REQUEST, NONE = "load", "statement", "request", ""
-
-Handler = Callable[[web.BaseRequest, list[str], str], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True)
-class Route:
-    """One kind of request. `{}` in the path stands for one name.
-
-    Attributes:
-        event: that the audit log has of a request; the handler records all but `request`, and a route without
-            login has none.
-    """
-
-    method: str
-    path: tuple[str, ...]
-    handler: Handler
-    event: str = REQUEST
-
-    @property
-    def is_open(self) -> bool:
-        """Whether it needs no login."""
-        return not self.event
-
-    def match(self, parts: list[str]) -> list[str] | None:
-        """Returns the names in the path, None when it is another path."""
-        if len(parts) != len(self.path):
-            return None
-        if any(wanted not in ("{}", part) for wanted, part in zip(self.path, parts, strict=True)):
-            return None
-        return [part for wanted, part in zip(self.path, parts, strict=True) if wanted == "{}"]
-
-
-def route(method: str, path: str, handler: Handler, event: str = REQUEST) -> Route:
-    return Route(method, tuple(path.strip("/").split("/")), handler, event)
 
 
 class HttpService:
@@ -109,15 +77,18 @@ class HttpService:
         self._port = port
         self._metrics = Metrics(store, sessions.audit)
         self._loads = StreamLoadApi(store, settings, self._metrics, sessions.audit)
-        self._status = StatusApi(store, self._metrics)
-        self._connectors = ConnectorApi(sessions, settings.advertised_address)
+        self._status = StatusApi(store, self._metrics, settings.disk_free_bytes_min)
+        self._statements = StatementThreads(sessions)
+        self._connectors = ConnectorApi(sessions, self._statements, settings.advertised_address)
+        self._console = ConsoleApi(sessions, self._statements, self._loads.stream_load, settings)
         self._iceberg = IcebergApi(store)
         self._tokens = Tokens()
         self._log_in_threads = ThreadPoolExecutor(
             _LOG_IN_THREADS, thread_name_prefix="log-in", initializer=count_stack
         )
-        self._routes = self.all_routes()
         self.tls = settings.tls_context()
+        self._cookies = CookieLogins(self._recorded_log_in, is_encrypted=self.tls is not None)
+        self._routes = self.all_routes()
         self._runner: web.ServerRunner | None = None
 
     def all_routes(self) -> list[Route]:
@@ -132,12 +103,15 @@ class HttpService:
             route("GET", "/api/{}/get_load_state", status.load_state),
             route("GET", "/api/_load_error_log", status.error_log, NONE),
             route("GET", "/health", status.health, NONE),
+            route("GET", "/health/live", status.live, NONE),
+            route("GET", "/health/ready", status.ready, NONE),
             route("GET", "/api/health", status.health_of_backends, NONE),
             route("GET", "/metrics", status.metrics, NONE),
             route("GET", "/api/bootstrap", status.bootstrap, NONE),
             route("GET", "/api/fe_version_info", status.version),
             *self._connector_routes(),
             *self._iceberg_routes(),
+            *self._console.routes(self._cookies.log_in, self._cookies.log_out),
         ]
 
     def _connector_routes(self) -> list[Route]:
@@ -235,10 +209,11 @@ class HttpService:
         """Refuses new requests; running loads end or are aborted, then connections close."""
         if self._runner is None:
             return
+        self._status.is_stopping = True
         try:
             for site in list(self._runner.sites):
                 await site.stop()
-            self._connectors.stop()
+            self._statements.stop()
             await self._loads.finish(self._settings.stop_seconds)
         finally:
             await self._runner.cleanup()
@@ -278,14 +253,9 @@ class HttpService:
         if each.is_open and (each.handler != self._status.metrics or "Authorization" not in request.headers):
             return await each.handler(request, names, "")
         try:
-            user = await self._log_in(request, *(login := self._login_of(request)))
+            user = await self._recorded_log_in(request, *self._login_of(request))
         except AccessDeniedError as error:
-            self._record_refusal(request, error, login[0])
-            if error.kind == "login_blocked":
-                return _refused(request, f"[TOO_MANY_TASKS]{error.message}", 429)
-            response = _refused(request, f"[NOT_AUTHORIZED]{error.message}", 401)
-            response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
-            return response
+            return _not_logged_in(request, error)
         if each.event != REQUEST:
             return await each.handler(request, names, user)
         with self._sessions.audited(_event(REQUEST, request, user)) as event:
@@ -300,24 +270,30 @@ class HttpService:
             hint = "send name and password as a form of the grant type client_credentials"
             return json_reply({"error": "invalid_request", "error_description": hint}, status=400)
         try:
-            await self._log_in(request, name, password)
+            await self._recorded_log_in(request, name, password)
         except AccessDeniedError as error:
-            self._record_refusal(request, error, name)
             status = 429 if error.kind == "login_blocked" else 401
             return json_reply({"error": "invalid_client", "error_description": error.message}, status=status)
         token = self._tokens.issue(name, password)
         return json_reply({"access_token": token, "token_type": "bearer", "expires_in": SECONDS})
 
     def _login_of(self, request: web.BaseRequest) -> tuple[str, str | None]:
-        """Returns name and password of HTTP Basic, or of a token."""
+        """Returns name and password of HTTP Basic, of a token, or of the console's cookie."""
+        if "Authorization" not in request.headers:
+            return self._cookies.login_of(request)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         return self._tokens.login(token.strip()) if scheme.lower() == "bearer" else _credentials(request)
 
-    def _record_refusal(self, request: web.BaseRequest, error: AccessDeniedError, name: str) -> None:
-        if self._sessions.audit is not None:
-            event = _event("login", request, name)
-            event.fail(error)
-            self._sessions.audit.record(event)
+    async def _recorded_log_in(self, request: web.BaseRequest, name: str, password: str | None) -> str:
+        """Logs in as `_log_in`; the audit log gets a refusal."""
+        try:
+            return await self._log_in(request, name, password)
+        except AccessDeniedError as error:
+            if self._sessions.audit is not None:
+                event = _event("login", request, name)
+                event.fail(error)
+                self._sessions.audit.record(event)
+            raise
 
     async def _log_in(self, request: web.BaseRequest, name: str, password: str | None) -> str:
         """Returns the user of a name and a password (LR1).
@@ -352,7 +328,21 @@ def _refused(request: web.BaseRequest, message: str, status: int) -> web.Respons
     """Returns a refusal in the form of the path's protocol; Iceberg has none that is a success."""
     if request.rel_url.raw_path.startswith("/iceberg/"):
         return iceberg_failure(message, status=503 if status == 200 else status)
+    if request.rel_url.raw_path.startswith(PREFIX) and request.method != "PUT":
+        return refusal(message, 400 if status == 200 else status)
     return failure(message, status=status)
+
+
+def _not_logged_in(request: web.BaseRequest, error: AccessDeniedError) -> web.Response:
+    """Returns the answer to a login that was refused."""
+    if error.kind == "login_blocked":
+        return _refused(request, f"[TOO_MANY_TASKS]{error.message}", 429)
+    if error.kind == "bad_origin":
+        return _refused(request, f"[NOT_AUTHORIZED]{error.message}", 403)
+    response = _refused(request, f"[NOT_AUTHORIZED]{error.message}", 401)
+    if not request.rel_url.raw_path.startswith(PREFIX):  # a browser would ask for a password by itself
+        response.headers["WWW-Authenticate"] = 'Basic realm="seqstore"'
+    return response
 
 
 def _event(name: str, request: web.BaseRequest, user: str) -> Event:

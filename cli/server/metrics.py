@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -17,6 +15,7 @@ from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.server.routine_metrics import routine_metrics
 from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
+from seqstore.store.runtime.memory_limit import resident_bytes
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _ROWS: Final = {
@@ -81,7 +80,7 @@ class Metrics:
         yield from _groups()
         if self._audit is not None:
             yield from _audited(self._audit)
-        if (resident := _resident_bytes()) is not None:
+        if (resident := resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
         yield from routine_metrics(self._store, sees)
 
@@ -116,12 +115,3 @@ def _groups() -> Iterable[Metric]:
     yield waited
     text = "transactions made for groups of loads"
     yield CounterMetricFamily("seqstore_group_commit_publishes", text, publishes)
-
-
-def _resident_bytes() -> int | None:
-    """Returns the memory of this process, None on systems without /proc."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except OSError:
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")

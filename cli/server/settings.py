@@ -48,6 +48,7 @@ class ServerSettings:
         audit_log_files_max: closed files that are kept.
         thrift_port: of the scans of Doris's connectors, Doris's `be_port`; -1 without them, 0 a free port.
         flight_port: of Arrow Flight SQL, Doris's `arrow_flight_sql_port`; -1 without it, 0 a free port.
+        disk_free_bytes_min: with less space for the data directory `/health/ready` says no.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
 
@@ -79,6 +80,7 @@ class ServerSettings:
     audit_log_files_max: int = 30
     thrift_port: int = -1
     flight_port: int = -1
+    disk_free_bytes_min: int = _GIB
     maintenance_seconds: int = 30
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from importlib import metadata
 from typing import Final
 
@@ -13,7 +14,7 @@ from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply, manager_reply
 from seqstore.cli.server.stream_load_api import may_load
 from seqstore.loaders.error_log import log_path
-from seqstore.store import Store
+from seqstore.store import Store, StoreError
 from seqstore.store.catalog.transaction_record import TransactionRecord
 
 DORIS_VERSION: Final = (4, 0, 0)  # whose behaviour clients may expect
@@ -27,11 +28,20 @@ _STATES: Final = {
 
 
 class StatusApi:
-    """Answers that change nothing."""
+    """Answers that change nothing.
 
-    def __init__(self, store: Store, metrics: Metrics) -> None:
+    Args:
+        disk_free_bytes_min: see `ServerSettings`.
+
+    Attributes:
+        is_stopping: the server refuses new work.
+    """
+
+    def __init__(self, store: Store, metrics: Metrics, disk_free_bytes_min: int) -> None:
         self._store = store
         self._metrics = metrics
+        self._disk_free_bytes_min = disk_free_bytes_min
+        self.is_stopping = False
 
     # ------------------------------------------------------------------------------------------ loads
 
@@ -89,6 +99,29 @@ class StatusApi:
         """Serves GET /health: checks that the catalog can be read."""
         await asyncio.to_thread(self._store.databases)
         return json_reply({"status": "OK", "msg": "To Be Added"})
+
+    async def live(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """Serves GET /health/live: the process answers; a supervisor restarts one that does not."""
+        return json_reply({"status": "OK"})
+
+    async def ready(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """Serves GET /health/ready: whether clients may be sent here; 503 with the reason when not."""
+        reason = await asyncio.to_thread(self._unready)
+        if reason:
+            return json_reply({"status": "UNREADY", "reason": reason}, status=503)
+        return json_reply({"status": "OK"})
+
+    def _unready(self) -> str:
+        if self.is_stopping:
+            return "the server is stopping"
+        try:
+            self._store.databases()
+            free = shutil.disk_usage(self._store.path).free
+        except (StoreError, OSError):  # its text may name paths, and the request has no login
+            return "the catalog cannot be read; see the server's log"
+        if free < self._disk_free_bytes_min:
+            return f"less than {self._disk_free_bytes_min} bytes are free (setting disk_free_bytes_min)"
+        return ""
 
     async def health_of_backends(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves GET /api/health."""

@@ -18,9 +18,14 @@ _TOKENS_MAX: Final = 10_000
 
 
 class Tokens:
-    """The tokens of one server. Threads may share it."""
+    """The tokens of one server. Threads may share it.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: how long each is valid.
+    """
+
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._known: OrderedDict[bytes, tuple[str, str, float]] = OrderedDict()
 
@@ -30,7 +35,7 @@ class Tokens:
         with self._lock:
             while len(self._known) >= _TOKENS_MAX:
                 self._known.popitem(last=False)
-            self._known[_digest(token)] = name, password, time.monotonic() + SECONDS
+            self._known[_digest(token)] = name, password, time.monotonic() + self._seconds
         return token
 
     def login(self, token: str) -> tuple[str, str | None]:
@@ -44,6 +49,11 @@ class Tokens:
                 del self._known[_digest(token)]
                 return name, None
         return name, password
+
+    def end(self, token: str) -> None:
+        """Ends a token; one that is unknown has ended."""
+        with self._lock:
+            self._known.pop(_digest(token), None)
 
 
 def _digest(token: str) -> bytes:

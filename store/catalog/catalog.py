@@ -80,6 +80,7 @@ DATABASES: Final = (
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9
+_PREFIX_END_BYTES: Final = 16  # longer than the numbers of a key
 _SEEDS: Final = {name: xxhash.xxh3_64_intdigest(name.encode()) for name in DATABASES}
 
 
@@ -259,6 +260,24 @@ class CatalogTransaction:
         """Yields keys that start with a prefix, ascending, and their records."""
         for key, raw in self.items(database, prefix):
             yield key, unpack(database, key, raw)
+
+    def records_before(
+        self, database: str, prefix: bytes = b"", before: bytes | None = None
+    ) -> Iterator[tuple[bytes, Any]]:
+        """Yields keys that start with a prefix, descending, and their records.
+
+        Args:
+            before: only smaller keys, None for all; it starts with the prefix.
+        """
+        end = prefix + b"\xff" * _PREFIX_END_BYTES if before is None else before
+        with self._txn.cursor(db=self.databases[database]) as cursor:
+            found = cursor.prev() if cursor.set_range(end) else cursor.last()
+            while found:
+                key = bytes(cursor.key())
+                if not key.startswith(prefix):
+                    return
+                yield key, unpack(database, key, cursor.value())
+                found = cursor.prev()
 
     def next_id(self, name: str) -> int:
         """Reserves the next number of a counter, 1 first."""

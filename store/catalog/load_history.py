@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from seqstore.store.catalog import catalog
@@ -22,6 +23,21 @@ class PastLoad:
     metrics: VersionMetrics | None
 
 
+def newest_transactions(
+    tx: catalog.CatalogTransaction, *, before: int | None = None
+) -> Iterator[TransactionRecord]:
+    """Yields the transactions that the catalog still remembers, newest first.
+
+    Args:
+        before: only those with smaller ids, None for all.
+    """
+    end = None if before is None else catalog.txn_key(before)
+    for _, stored in tx.records_before("txns", before=end):
+        record = TransactionRecord.from_record(stored)
+        reason = abandoned_reason(record)
+        yield replace(record, status=TransactionStatus.ABORTED, reason=reason) if reason else record
+
+
 def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> list[PastLoad]:
     """Loads of one kind in a database that the catalog still remembers, oldest first."""
     found = []
@@ -32,10 +48,11 @@ def loads_of(tx: catalog.CatalogTransaction, database: int, operation: str) -> l
             found.append(
                 replace(record, status=TransactionStatus.ABORTED, reason=reason) if reason else record
             )
-    return [PastLoad(record, _metrics(tx, record)) for record in found]
+    return [PastLoad(record, metrics_of(tx, record)) for record in found]
 
 
-def _metrics(tx: catalog.CatalogTransaction, record: TransactionRecord) -> VersionMetrics | None:
+def metrics_of(tx: catalog.CatalogTransaction, record: TransactionRecord) -> VersionMetrics | None:
+    """Returns the metrics of the version that a transaction made, None if there is none, or no more."""
     table = catalog.find_table(tx, record.database, record.table.partition(".")[2])
     if table is None or not record.version:
         return None

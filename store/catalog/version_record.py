@@ -298,6 +298,19 @@ def version_records(tx: CatalogTransaction, table_id: int) -> Iterator[tuple[int
         yield int.from_bytes(key[8:]), VersionRecord.from_record(record)
 
 
+def newest_version_records(
+    tx: CatalogTransaction, table_id: int, *, before: int | None = None
+) -> Iterator[tuple[int, VersionRecord]]:
+    """Yields the versions of a table that the history has, and their records, newest first.
+
+    Args:
+        before: only earlier versions, None for all.
+    """
+    end = None if before is None else catalog.version_key(table_id, before)
+    for key, record in tx.records_before("versions", catalog.table_key(table_id), end):
+        yield int.from_bytes(key[8:]), VersionRecord.from_record(record)
+
+
 def hidden_record(hidden: HiddenRows) -> dict[str, bytes]:
     """Returns a delete bitmap record (segment.delete_bitmap)."""
     return {segment: rows.serialize() for segment, rows in hidden.items()}

@@ -216,6 +216,15 @@ def limit_bytes() -> int:
     return _limit.limit_bytes if _limit is not None else default_limit()
 
 
+def resident_bytes() -> int | None:
+    """Returns the memory of this process, None on systems without /proc."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except OSError:
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def wait_for_room() -> None:
     """Waits, in a server, until much of its memory is free."""
     if _limit is not None:

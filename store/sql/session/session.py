@@ -173,6 +173,13 @@ class Session:
             with self.server.queues.admitted(self._group, self.workload_group):
                 yield
 
+    @contextmanager
+    @internal
+    def reading(self) -> Iterator[None]:
+        """Gives a read that is no statement the time limit, the group and the end by KILL of a query."""
+        with self._run_within("SELECT", "SELECT"):
+            yield
+
     @internal
     def workload_group(self) -> WorkloadGroup:
         """Returns the group of the session's statements: the variable's, or the user's default.
