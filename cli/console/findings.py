@@ -74,10 +74,14 @@ def _of_jobs(store: Store, account: Account) -> Iterable[Finding]:
 def _of_loads(activity: dict[str, Any]) -> Iterable[Finding]:
     if failed := sum(activity["failed"]):
         advice = "Open Loads: each failed load has its reason, and its rejected rows."
-        yield Finding("warning", f"{failed} loads failed in the last 30 minutes", advice, "#/loads")
+        yield Finding("warning", f"{_loads(failed)} failed in the last 30 minutes", advice, "#/loads")
     if waiting := activity["precommitted"]:
         advice = "Commit or abort them by _stream_load_2pc; their rows are not visible until then."
-        yield Finding("warning", f"{waiting} pre-committed loads wait for their commit", advice, "#/loads")
+        yield Finding("warning", f"Commits that are still to come: {_loads(waiting)} pre-committed", advice, "#/loads")
+
+
+def _loads(count: int) -> str:
+    return "1 load" if count == 1 else f"{count:,} loads"
 
 
 def _of_tables(tables: Sequence[dict[str, Any]]) -> Iterable[Finding]:

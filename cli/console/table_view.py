@@ -111,7 +111,7 @@ def _plan(tiny: set[str], large: set[str], policy: MaintenancePolicy) -> str:
     if not policy.is_automatic:
         return (
             "Automatic compaction is off for this table (property disable_auto_compaction, or the setting "
-            "auto_compaction): OPTIMIZE merges segments."
+            "auto_compaction): what the picture marks waits for OPTIMIZE."
         )
     if not tiny and not large:
         return (

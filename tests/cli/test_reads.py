@@ -124,6 +124,11 @@ READS: dict[str, Read] = {
     "POST /api/{}/{}/_query_plan": lambda served: served.ask("POST", "/api/db/t/_query_plan", sql=TEXT),
     "GET /api/{}/{}/_query_plan": lambda served: served.ask("GET", "/api/db/t/_query_plan", sql=TEXT),
     "POST /api/query/{}/{}": lambda served: served.ask("POST", "/api/query/internal/db", stmt=TEXT),
+    "POST /api/console/query": lambda served: served.ask("POST", "/api/console/query", sql=TEXT),
+    "POST /api/console/download": lambda served: served.ask("POST", "/api/console/download", sql=TEXT),
+    "GET /api/console/table/{}/{}/lateness": lambda served: served.ask(
+        "GET", "/api/console/table/db/t/lateness"
+    ),
     "thrift open_scanner": lambda served: served.scan(),
     "flight get_flight_info": lambda served: served.fly(
         lambda client, options: client.get_flight_info(described("CommandStatementQuery"), options).schema

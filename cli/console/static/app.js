@@ -42,6 +42,7 @@ function showLogin(message) {
     button.disabled = true;
     try {
       await post("login", { user: user.value, password: password.value });
+      localStorage.setItem("seqstore-login", "1");
       await start();
     } catch (error) {
       fill(place, note("error", error.message));
@@ -58,6 +59,7 @@ function showLogin(message) {
 
 async function logOut() {
   await post("logout", {}).catch(() => {});
+  localStorage.removeItem("seqstore-login");
   showLogin("");
 }
 
@@ -132,5 +134,10 @@ addEventListener("keydown", (event) => {
 addEventListener("hashchange", () => state.session && show());
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme());
 theme();
-onLostLogin(() => state.session && showLogin("The login has ended: log in again."));
-start().catch(() => showLogin(""));
+onLostLogin(() => {
+  localStorage.removeItem("seqstore-login");
+  if (state.session) showLogin("The login has ended: log in again.");
+});
+// Without a login the server would record a refusal.
+if (localStorage.getItem("seqstore-login")) start().catch(() => showLogin(""));
+else showLogin("");

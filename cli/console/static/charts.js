@@ -78,8 +78,8 @@ export function lines(description, x, series, isTime) {
   const inks = ["--c-loaded", "--c-late", "--c-superseded", "--c-filtered", "--c-deleted"];
   const box = h("div", { class: "chart", role: "img", "aria-label": description });
   return drawn(box, (width) => new uPlot({
-    width, height: 280, padding: [10, 8, 0, 0], legend: { show: false },
-    scales: { x: { time: isTime } },
+    width, height: 280, padding: [10, 24, 0, 0], legend: { show: false },
+    scales: { x: { time: isTime } }, tzDate: (stamp) => uPlot.tzDate(new Date(stamp * 1000), "Etc/UTC"),
     axes: isTime ? [{ ...axes()[0], values: undefined }, axes()[1]] : axes((_, ticks) => ticks.map((tick) => String(tick))),
     series: [{}, ...series.map((_, i) => ({ stroke: colour(inks[i % inks.length]), width: 2, dash: i < inks.length ? [] : [6, 4] }))],
   }, [x, ...series.map((each) => each.values)], box));
@@ -89,7 +89,7 @@ export function lines(description, x, series, isTime) {
 export function lateness(found) {
   const high = Math.max(...found.bars.map((_, i) => found.counted[i] + found.lost[i]), 1);
   const line = 24;
-  const picture = svg("svg", { viewBox: `0 0 640 ${found.bars.length * line + 6}`, width: "100%", role: "img", "aria-label": `Rows by lateness of ${found.column}` });
+  const picture = svg("svg", { viewBox: `0 0 640 ${found.bars.length * line + 6}`, width: "100%", class: "low-picture", role: "img", "aria-label": `Rows by lateness of ${found.column}` });
   found.bars.forEach((name, i) => {
     const y = i * line + 3;
     const good = (430 * found.counted[i]) / high;

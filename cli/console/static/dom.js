@@ -61,7 +61,7 @@ export function ago(ms) {
 /** A cell of a result: NULL is no text, and a time loses digits that are all zero. */
 export function cell(value, kind) {
   if (value === null) return h("span", { class: "null" }, "NULL");
-  return kind === "time" ? value.replace(/\.0+$/, "") : value;
+  return kind === "time" ? value.replace(/\.?0+$/, (end) => (end[0] === "." ? "" : /\.\d*$/.test(value) ? "" : end)) : value;
 }
 
 /**

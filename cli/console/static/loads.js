@@ -64,7 +64,7 @@ function jobTables(found, again) {
   };
   const buttons = (job) => (job.has_ended ? "" : [job.state === "PAUSED" ? h("button", { onclick: act(job, "RESUME"), "aria-label": `Resume ${job.name}` }, "Resume") : h("button", { onclick: act(job, "PAUSE"), "aria-label": `Pause ${job.name}` }, "Pause")]);
   return [card("Routine loads", place, grid("Routine loads", [["Job", (j) => `${j.database}.${j.name}`, "wide"], ["Table", (j) => j.table || "many"], ["Source", (j) => j.source], ["State", (j) => badge(j.state)],
-    ["Lag", (j) => count(j.lag), "num"], ["Loaded", (j) => count(j.loaded), "num"], ["Errors", (j) => count(j.errors), "num"], ["Reason", (j) => j.reason || j.other, "wide"], ["", buttons]],
+    ["Lag", (j) => count(j.lag), "num"], ["Loaded", (j) => count(j.loaded), "num"], ["Errors", (j) => count(j.errors), "num"], ["Reason", (j) => j.reason || j.other, "wide"], ["Action", buttons]],
   found.routine, { empty: "None that you may load. CREATE ROUTINE LOAD in SQL makes one." })),
   card("Broker loads", grid("Broker loads", [["Label", (j) => `${j.database}.${j.label}`, "wide"], ["State", (j) => badge(j.state)], ["Files", (j) => `${count(j.files_done)} of ${count(j.files)}`, "num"],
     ["Read", (j) => `${bytes(j.bytes_done)} of ${bytes(j.bytes)}`, "num"], ["Loaded", (j) => (j.loaded < 0 ? "" : count(j.loaded)), "num"], ["Filtered", (j) => (j.filtered < 0 ? "" : count(j.filtered)), "num"],

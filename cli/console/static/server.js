@@ -22,7 +22,7 @@ export async function server(main, _rest, session) {
     const found = await get("server");
     fill(top, resources(found), card(`Connections: ${count(found.connections)}${session.is_administrator ? "" : " (yours)"}`, message,
       grid("Connections", [["Id", (p) => count(p.number), "num"], ["User", (p) => p.user], ["Database", (p) => p.database], ["Seconds", (p) => count(p.seconds), "num"], ["Statement", (p) => p.statement || "(idle)", "wide mono"],
-        ["", (p) => (p.statement ? h("button", { class: "danger", onclick: kill(p), "aria-label": `Kill ${p.number}` }, "Kill") : "")]], found.processes, { low: true, empty: "None besides this page." })));
+        ["Action", (p) => (p.statement ? h("button", { class: "danger", onclick: kill(p), "aria-label": `Kill ${p.number}` }, "Kill") : "")]], found.processes, { low: true, empty: "None besides this page." })));
   };
   await showTop();
   const parts = session.is_administrator ? [await slow(), await events(), await settings()] : [note("warning", "Memory, queues, events and settings need the ADMIN privilege.")];

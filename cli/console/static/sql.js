@@ -14,7 +14,7 @@ const WORDS = ("ALTER ANALYZE AND AS ASC BETWEEN BY CASE CAST CREATE DATABASE DE
 const history = () => JSON.parse(sessionStorage.getItem(HISTORY) ?? "[]");
 
 export async function sql(main, _rest, session) {
-  const text = h("textarea", { id: "sql", spellcheck: "false", autocapitalize: "off", "aria-label": "Statement", "aria-autocomplete": "list", role: "combobox", "aria-expanded": "false", "aria-controls": "names", placeholder: "SELECT …   (Ctrl Enter runs, Ctrl Space completes)" });
+  const text = h("textarea", { id: "sql", spellcheck: "false", autocapitalize: "off", "aria-label": "Statement", "aria-autocomplete": "list", "aria-controls": "names", placeholder: "SELECT …   (Ctrl Enter runs, Ctrl Space completes)" });
   text.value = history()[0] ?? "";
   const database = h("select", {}, h("option", { value: "" }, "(none)"), session.databases.map((name) => h("option", { value: name }, name)));
   if (session.databases.length) database.value = session.databases[0];
@@ -96,7 +96,7 @@ function chartOf(found) {
     const series = drawn.slice(0, 8).map(([column, i]) => ({ name: column.name, values: points.map(([, row]) => (row[i] === null ? null : Number(row[i]))) }));
     const name = x < 0 ? "the row" : found.columns[x].name;
     return [lines(`${series.map((each) => each.name).join(", ")} over ${name}; the grid has the same values`, points.map(([value]) => value), series, isTime),
-      h("p", { class: "small soft" }, `${series.map((each) => each.name).join(", ")} over ${name}`)];
+      h("div", { class: "legend" }, series.map((each, i) => h("span", {}, h("i", { class: `line-${i % 5}` }), each.name)), h("span", {}, `over ${name}`))];
   };
 }
 
@@ -107,7 +107,6 @@ function editor(text, database) {
   const word = () => /[\w$.]*$/.exec(text.value.slice(0, text.selectionStart))[0];
   const close = () => {
     list.hidden = true;
-    text.setAttribute("aria-expanded", "false");
     text.removeAttribute("aria-activedescendant");
   };
   const take = (name) => {
@@ -134,7 +133,6 @@ function editor(text, database) {
     shown.at = 0;
     if (!shown.names.length || document.activeElement !== text) return close();
     list.hidden = false;
-    text.setAttribute("aria-expanded", "true");
     const before = text.value.slice(0, text.selectionStart).split("\n");
     list.style.top = `${Math.min(before.length * 1.3 + 1, 9)}rem`;
     list.style.left = `${Math.min(before.at(-1).length * 0.5 + 0.5, 30)}rem`;

@@ -60,7 +60,7 @@ async function versions(place, given) {
       ["Version", (v) => [count(v.version), v.version < found.oldest ? " (gone)" : ""], "num"], ["Time (UTC)", (v) => moment(v.time_ms), "nowrap"],
       ["Operation", (v) => v.operation, "nowrap"], ["Loaded", (v) => count(v.rows_loaded), "num"], ["Late", (v) => count(v.rows_late + v.rows_too_late), "num"],
       ["Superseded", (v) => count(v.rows_superseded), "num"], ["Filtered", (v) => count(v.rows_filtered), "num"], ["Replaced", (v) => count(v.rows_replaced), "num"],
-      ["Deleted", (v) => count(v.rows_deleted), "num"], ["Rows", (v) => count(v.rows_total), "num"], ["Label", (v) => v.label, "wide"]],
+      ["Deleted", (v) => count(v.rows_deleted), "num"], ["Label", (v) => v.label, "wide"]],
     found.versions, { choose: (v) => choose(v.version), chosen: (v) => v.version === chosen.one || v.version === chosen.other }));
   };
   const load = async () => draw(await get(`${path}/versions`, { before: chosen.before, limit: PAGE }));

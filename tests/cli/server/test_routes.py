@@ -54,6 +54,8 @@ REQUESTS = {
     ("GET", "/api/_load_error_log"): Request("/api/_load_error_log?file=x", "", status=404),
     ("GET", "/health"): Request("/health", ""),
     ("GET", "/api/health"): Request("/api/health", ""),
+    ("GET", "/health/live"): Request("/health/live", ""),
+    ("GET", "/health/ready"): Request("/health/ready", ""),
     ("GET", "/metrics"): Request("/metrics", ""),
     ("GET", "/api/bootstrap"): Request("/api/bootstrap", ""),
     ("GET", "/api/backends"): Request("/api/backends", "login"),
@@ -98,6 +100,32 @@ REQUESTS = {
     ("POST", "/api/ingestion_load/{}/{}/_update"): Request(
         "/api/ingestion_load/internal/db/_update", "login"
     ),
+}
+# The console.
+CONSOLE = "/api/console"
+QUERY = b'{"sql": "SELECT * FROM db.t"}'
+REQUESTS |= {
+    ("GET", "/"): Request("/", ""),
+    ("GET", "/console/{}"): Request("/console/app.js", ""),
+    ("POST", f"{CONSOLE}/login"): Request(f"{CONSOLE}/login", "", b"{}", status=403),  # without an Origin
+    ("POST", f"{CONSOLE}/logout"): Request(f"{CONSOLE}/logout", "login"),
+    ("GET", f"{CONSOLE}/session"): Request(f"{CONSOLE}/session", "login"),
+    ("GET", f"{CONSOLE}/overview"): Request(f"{CONSOLE}/overview", "login"),
+    ("GET", f"{CONSOLE}/tables"): Request(f"{CONSOLE}/tables", "login"),
+    ("GET", f"{CONSOLE}/table/{{}}/{{}}"): Request(f"{CONSOLE}/table/db/t", "SELECT"),
+    ("GET", f"{CONSOLE}/table/{{}}/{{}}/versions"): Request(f"{CONSOLE}/table/db/t/versions", "SELECT"),
+    ("GET", f"{CONSOLE}/table/{{}}/{{}}/segments"): Request(f"{CONSOLE}/table/db/t/segments", "SELECT"),
+    ("GET", f"{CONSOLE}/table/{{}}/{{}}/lateness"): Request(f"{CONSOLE}/table/db/t/lateness", "SELECT"),
+    ("GET", f"{CONSOLE}/loads"): Request(f"{CONSOLE}/loads", "login"),
+    ("GET", f"{CONSOLE}/jobs"): Request(f"{CONSOLE}/jobs", "login"),
+    ("GET", f"{CONSOLE}/rejected/{{}}"): Request(f"{CONSOLE}/rejected/999999", "login", status=404),
+    ("PUT", f"{CONSOLE}/load/{{}}/{{}}"): Request(f"{CONSOLE}/load/db/t", "LOAD", b"9,9\n", CSV),
+    ("POST", f"{CONSOLE}/query"): Request(f"{CONSOLE}/query", "SELECT", QUERY),
+    ("POST", f"{CONSOLE}/download"): Request(f"{CONSOLE}/download", "SELECT", QUERY),
+    ("GET", f"{CONSOLE}/names"): Request(f"{CONSOLE}/names?db=db&word=t", "login"),
+    ("GET", f"{CONSOLE}/server"): Request(f"{CONSOLE}/server", "login"),
+    ("GET", f"{CONSOLE}/audit"): Request(f"{CONSOLE}/audit", "login", status=403),  # needs ADMIN
+    ("GET", f"{CONSOLE}/settings"): Request(f"{CONSOLE}/settings", "login", status=403),
 }
 # User -> the privileges that it has on `db`; it has all on another database.
 USERS = {"stranger": (), "reader": ("SELECT",), "maker": ("ALTER", "SELECT"), "loader": ("LOAD",)}

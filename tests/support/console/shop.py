@@ -1,7 +1,7 @@
 """A store with what an operator meets, for the tests and the pictures of the console.
 
-`shop.orders` has loads, late rows, rejected rows, a delete and a failed load; `shop.clicks` a routine load that
-runs, and `shop.refunds` one that is paused. `secret.salaries` belongs to others: `ann` sees `shop` only.
+`shop.orders` has loads, late rows, rejected rows, a delete and a failed load; `shop.clicks` a routine load
+that runs, and `shop.refunds` one that is paused. `secret.salaries` belongs to others: `ann` sees `shop` only.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from seqstore import Session, Settings, Store
 from seqstore.cli.audit_log import AuditLog
@@ -36,7 +37,7 @@ SET PASSWORD FOR root = PASSWORD('correct horse');
 
 
 @contextmanager
-def console_server(folder: Path, **settings: object) -> Iterator[tuple[Client, Store]]:
+def console_server(folder: Path, **settings: Any) -> Iterator[tuple[Client, Store]]:
     """Serves the store; its routine loads run."""
     incoming = folder / "incoming"
     incoming.mkdir()

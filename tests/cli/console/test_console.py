@@ -1,0 +1,258 @@
+"""The console in a browser, against a real server whose loads run."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqstore import Store
+from tests.support.console.browser import KEY, VIEWS, WIDTHS, browser, log_in, page_of, reason_without, show
+from tests.support.console.shop import PASSWORD, console_server
+from tests.support.http_server import Client
+from tests.weight import by_form
+
+pytestmark = pytest.mark.skipif(bool(reason_without()), reason=reason_without() or "there is a browser")
+SCHEMES = ("light", "dark")
+# Every view in one of the looks; all looks in the long form.
+LOOKS = list(itertools.product(WIDTHS, SCHEMES))
+SHORT = [(view, *LOOKS[number % len(LOOKS)]) for number, view in enumerate(["login", *VIEWS])]
+FULL = [(view, *look) for view in ["login", *VIEWS] for look in LOOKS]
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Client, Store]]:
+    with console_server(tmp_path_factory.mktemp("pages")) as served:
+        yield served
+
+
+@pytest.fixture
+def client(shop: tuple[Client, Store]) -> Client:
+    return shop[0]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser() as started:
+        yield started
+
+
+@pytest.fixture
+def page(chromium: Any, client: Client) -> Iterator[Any]:
+    with page_of(chromium, client) as opened:
+        log_in(opened)
+        yield opened
+
+
+@contextmanager
+def loading(client: Client) -> Iterator[None]:
+    """Loads run, one after the other, as long as the block."""
+    ending = threading.Event()
+
+    def load() -> None:
+        number = 0
+        while not ending.is_set():
+            number += 1
+            client.load("shop.clicks", f"{number},live\n", f"root:{PASSWORD}", label=f"live-{number}")
+            ending.wait(0.05)
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
+
+
+@pytest.mark.parametrize(("view", "width", "scheme"), FULL if by_form(0, 1) else SHORT)
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_page(
+    chromium: Any, client: Client, view: str, width: int, scheme: str
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with page_of(chromium, client, width=width, scheme=scheme) as opened:
+        if view != "login":
+            log_in(opened)
+            show(opened, view)
+        found = Axe().run(opened)
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found.response["violations"]] == []
+        assert opened.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_wrong_password_is_refused_and_a_logout_ends_the_login(chromium: Any, client: Client) -> None:
+    with page_of(chromium, client) as opened:
+        opened.get_by_label("User").fill("ann")
+        opened.get_by_label("Password").fill("wrong")
+        opened.get_by_role("button", name="Log in").click()
+        opened.get_by_role("alert").filter(has_text="Access denied").wait_for()
+        log_in(opened, "ann")
+        opened.get_by_role("button", name="Log out").click()
+        opened.get_by_role("button", name="Log in").wait_for()
+        opened.reload()
+        opened.get_by_role("button", name="Log in").wait_for()
+
+
+def test_a_login_outlives_a_reload_of_the_page(page: Any) -> None:
+    page.reload()
+    page.get_by_role("heading", name="Overview").wait_for()
+    assert page.evaluate("document.cookie") == ""
+
+
+def test_a_user_sees_what_it_may_see(chromium: Any, client: Client) -> None:
+    with page_of(chromium, client) as opened:
+        log_in(opened, "ann")
+        assert "shop.orders" in opened.content()
+        assert "salaries" not in opened.content()
+        show(opened, "server")
+        opened.get_by_text("need the ADMIN privilege").wait_for()
+
+
+def test_a_stranger_finds_out_why_a_row_is_not_there(page: Any) -> None:
+    """A late row: from the overview to the table, its key history, and the reason."""
+    page.get_by_role("link", name="shop.orders").click()
+    page.get_by_role("link", name="Key history").click()
+    page.get_by_label("id", exact=True).fill("3")
+    page.keyboard.press("Enter")
+    history = page.get_by_role("region", name="History of the key")
+    late = history.get_by_role("row").filter(has_text="late item").first
+    text = late.inner_text()
+    assert "late: sequence" in text
+    assert "is smaller than" in text
+    assert "orders-04" in text
+    page.get_by_label("id", exact=True).fill("987654321")
+    page.keyboard.press("Enter")
+    page.get_by_text("No load that can be read wrote this key").wait_for()
+
+
+def test_a_rejected_row_has_its_reason(page: Any) -> None:
+    show(page, "loads")
+    page.get_by_label("Label or table contains").fill("orders-10")
+    page.get_by_role("button", name="orders-10").click()
+    rejected = page.get_by_role("region", name="Rejected rows")
+    rejected.wait_for()
+    assert "not a number" in rejected.inner_text()
+
+
+def test_the_time_line_reads_a_version_and_compares_two(page: Any) -> None:
+    show(page, "versions")
+    rows = page.get_by_role("region", name="Versions").get_by_role("row")
+    rows.filter(has_text="orders-00").click()
+    page.get_by_role("heading", name="Rows at version 2").wait_for()
+    rows.filter(has_text="orders-01").focus()
+    page.keyboard.press("Enter")
+    changes = page.get_by_role("region", name="Changes from version 2 to 3")
+    changes.wait_for()
+    assert "+I" in changes.inner_text()
+    assert "_commit_version" in changes.inner_text()
+
+
+def test_a_load_appears_without_a_reload(page: Any, client: Client) -> None:
+    show(page, "loads")
+    with loading(client):
+        page.get_by_role("button", name=re.compile("live-")).first.wait_for()
+
+
+def test_a_routine_load_is_resumed_and_paused(page: Any) -> None:
+    show(page, "loads")
+    page.get_by_role("button", name="Resume load_refunds").click()
+    page.get_by_role("button", name="Pause load_refunds").click()
+    page.get_by_role("button", name="Resume load_refunds").wait_for()
+
+
+def test_a_file_is_dropped_mapped_and_loaded(page: Any, client: Client) -> None:
+    show(page, "loads")
+    page.get_by_label("Table", exact=True).fill("shop.orders")
+    page.evaluate(
+        """() => {
+            const text = "amount;Id;surplus;UPDATED\\n5.5;700001;x;2026-01-01\\n7;700002;y;2026-01-01\\n";
+            const moved = new DataTransfer();
+            moved.items.add(new File([text], "new orders.csv"));
+            document.querySelector(".drop").dispatchEvent(new DragEvent("drop", {dataTransfer: moved}));
+        }"""
+    )
+    button = page.get_by_role("button", name="into shop.orders")
+    button.wait_for()
+    targets = [page.get_by_label(f"Column {n} of the file").input_value() for n in (1, 2, 3, 4)]
+    assert targets == ["amount", "id", "", "updated"]
+    shown = page.locator("pre").filter(has_text="curl").inner_text()
+    for part in (
+        "column_separator: ;",
+        "format: csv_with_names",
+        "/api/shop/orders/_stream_load",
+        "-u 'root'",
+    ):
+        assert part in shown
+    assert PASSWORD not in shown
+    page.get_by_label("Label", exact=True).fill("dropped")
+    page.get_by_role("button", name="into shop.orders").click()
+    page.get_by_text("2 rows loaded").wait_for()
+
+
+def test_names_complete_by_the_keyboard(page: Any) -> None:
+    show(page, "sql")
+    editor = page.get_by_label("Statement")
+    editor.fill("")
+    editor.press_sequentially("SELECT count(*) FROM shop.ord")
+    page.get_by_role("option", name="shop.orders").wait_for()
+    page.keyboard.press("Tab")
+    assert editor.input_value() == "SELECT count(*) FROM shop.orders"
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("heading", name="Result").wait_for()
+
+
+def test_a_result_is_a_grid_a_chart_and_a_file(page: Any, tmp_path: Path) -> None:
+    show(page, "sql")
+    page.get_by_role("button", name="Chart").click()
+    page.get_by_role("img", name=re.compile("orders, amount over hour")).wait_for()
+    page.get_by_role("button", name="Explain").click()
+    page.get_by_text("SCAN shop.orders").wait_for()
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download CSV").click()
+    saved.value.save_as(tmp_path / "result.csv")
+    rows = list(csv.reader((tmp_path / "result.csv").read_text().splitlines()))
+    assert rows[0] == ["hour", "orders", "amount"]
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Download Parquet").click()
+    saved.value.save_as(tmp_path / "result.parquet")
+    assert (tmp_path / "result.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_a_refused_statement_shows_its_error(page: Any) -> None:
+    show(page, "sql")
+    page.get_by_label("Statement").fill("SELECT nothing FROM shop.orders")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").filter(has_text="nothing").wait_for()
+
+
+def test_keys_change_the_view(page: Any) -> None:
+    for keys, title in (("gs", "SQL"), ("gv", "Server"), ("gl", "Loads and jobs"), ("go", "Overview")):
+        page.evaluate("document.activeElement.blur()")
+        for key in keys:
+            page.keyboard.press(key)
+        page.get_by_role("heading", name=title, exact=True).wait_for()
+    page.keyboard.press("?")
+    page.get_by_role("heading", name="Keys").wait_for()
+
+
+def test_a_value_of_a_table_is_never_an_element(page: Any, client: Client) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    client.load("shop.clicks", f"777,{evil}\n", f"root:{PASSWORD}", label="evil")
+    show(page, "sql")
+    page.get_by_label("Statement").fill("SELECT * FROM shop.clicks WHERE id = 777")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("cell", name=evil).wait_for()
+
+
+def test_the_key_of_the_pictures_has_a_history(page: Any) -> None:
+    show(page, "key")
+    text = page.get_by_role("region", name="History of the key").inner_text()
+    assert KEY in text
+    assert "live" in text
