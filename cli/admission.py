@@ -68,6 +68,11 @@ class Admission:
                 del self._logins[number]
             return found
 
+    def forget_login(self, number: int) -> None:
+        """Ends a login, which succeeded or will be refused."""
+        with self._lock:
+            self._logins.pop(number, None)
+
     def admit(self, number: int, user: str, *, is_administrator: bool) -> None:
         """Gives a place to a user that has logged in, in exchange for that of the login.
 

@@ -11,6 +11,7 @@ Error messages quote statements and rows. So an event has the code and the kind 
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import logging
@@ -32,6 +33,7 @@ from seqstore.store.errors import StoreError
 from seqstore.store.runtime.secret_words import MASK, masked_statement
 
 FILE: Final = "audit.log"
+_LOCK: Final = ".lock"
 STATEMENT_CHARACTERS_MAX: Final = 4096
 _NAME_CHARACTERS_MAX: Final = 256
 _WAITING_MAX: Final = 4096
@@ -41,13 +43,14 @@ _RETRY_SECONDS: Final = 1.0
 _PASSWORD: Final = re.compile(r"\b(?:identified|password)\b", re.IGNORECASE)
 _LITERAL: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'?|"(?:[^"\\]++|\\.|"")*+"?""", re.DOTALL)
 _log: Final = logging.getLogger("seqstore.audit")
-_process: Final = secrets.token_hex(8)
+_processes: Final[dict[int, str]] = {}  # by process id: a forked process has an id of its own
 _numbers: Final = itertools.count(1)
 
 
 def new_query_id() -> str:
     """Returns an id that no other event of any server has."""
-    return f"{_process}-{next(_numbers):x}"
+    process = _processes.get(os.getpid()) or _processes.setdefault(os.getpid(), secrets.token_hex(8))
+    return f"{process}-{next(_numbers):x}"
 
 
 @dataclass(frozen=True)
@@ -142,11 +145,15 @@ class AuditLimits:
 class AuditLog:
     """Safe to share between threads.
 
+    Args:
+        is_shared: other processes write to the folder too. A batch then holds a lock between them.
+
     Attributes:
         written, lost: events since the start.
     """
 
-    def __init__(self, folder: Path, limits: AuditLimits | None = None) -> None:
+    def __init__(self, folder: Path, limits: AuditLimits | None = None, *, is_shared: bool = False) -> None:
+        self._is_shared = is_shared
         self.written = 0
         self.lost = 0
         self._folder = folder
@@ -221,15 +228,45 @@ class AuditLog:
             self._lose(len(events))
             return
         data = "".join(f"{event.line()}\n" for event in events).encode("utf-8", "backslashreplace")
-        file = self._open_for(len(data))
-        try:
-            _write_all(file, data)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(file, self._size)  # a line is whole or is not there
-            raise
+        with self._alone():
+            file = self._open_for(len(data))
+            try:
+                _write_all(file, data)
+            except OSError:
+                with suppress(OSError):
+                    os.ftruncate(file, self._size)  # a line is whole or is not there
+                raise
         self._size += len(data)
         self.written += len(events)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes out, and follows them to another file or to its end."""
+        if not self._is_shared:
+            yield
+            return
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._follow()
+            yield
+        finally:
+            os.close(lock)
+
+    def _follow(self) -> None:
+        if self._file is None:
+            return
+        own = os.fstat(self._file)
+        try:
+            current = os.stat(self._folder / FILE)
+        except FileNotFoundError:
+            self._close()
+            return
+        if (own.st_dev, own.st_ino) != (current.st_dev, current.st_ino):
+            self._close()
+        else:
+            self._size = own.st_size
 
     def _open_for(self, count: int) -> int:
         """Returns the file for more bytes: the current one, or a new one when that is full or old."""

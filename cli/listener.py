@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from seqstore.cli.admission import Admission, ConnectionLimits
+from seqstore.cli.entrance import Entrance
 from seqstore.store.runtime import memory_limit
 
 _LOOK_SECONDS: Final = 0.5
@@ -61,6 +62,7 @@ class Listener:
         new_number: returns the number of the next connection.
         connect: makes the connection of a socket and a number; OSError when the client has left.
         ended: called with the number of a connection that has ended.
+        entrance: where clients wait, if other processes accept there too.
 
     Attributes:
         admission: the places of connections; the protocol calls its `admit` after a login.
@@ -74,8 +76,10 @@ class Listener:
         new_number: Callable[[], int],
         connect: Connect,
         ended: Callable[[int], None] = lambda number: None,
+        entrance: Entrance | None = None,
     ) -> None:
         self.admission = Admission(limits)
+        self._entrance = entrance
         self._protocol = protocol
         self._address = address
         self._login_seconds_max = limits.login_seconds_max
@@ -95,9 +99,13 @@ class Listener:
 
     def start(self) -> None:
         """Begins to listen; OSError when the address is in use."""
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._socket = socket.create_server(self._address, family=family, backlog=_BACKLOG)
-        self._socket.settimeout(_LOOK_SECONDS)  # so that late logins are noticed
+        if self._entrance is not None:
+            self._socket = self._entrance.listening
+            self._entrance.set_clients(0)
+        else:
+            family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+            self._socket = socket.create_server(self._address, family=family, backlog=_BACKLOG)
+            self._socket.settimeout(_LOOK_SECONDS)  # so that late logins are noticed
         name = f"{self._protocol.lower()}-accept"
         self._acceptor = threading.Thread(target=self._accept, args=(self._socket,), name=name, daemon=True)
         self._acceptor.start()
@@ -107,9 +115,12 @@ class Listener:
         listening, self._socket = self._socket, None
         if listening is None:
             return
-        with contextlib.suppress(OSError):
-            listening.shutdown(socket.SHUT_RDWR)  # wakes accept
-        listening.close()
+        if self._entrance is not None:
+            self._entrance.close()
+        else:
+            with contextlib.suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)  # wakes accept
+            listening.close()
         if self._acceptor is not None:
             self._acceptor.join(_STOP_SECONDS_MAX)
         with self._lock:
@@ -129,11 +140,11 @@ class Listener:
         while self._socket is listening:
             self._end(self.admission.late())
             try:
-                accepted, _ = listening.accept()
+                accepted = self._entrance.accept() if self._entrance is not None else listening.accept()[0]
             except TimeoutError:
                 continue
-            except OSError as error:
-                if error.errno in _CLOSED:
+            except (OSError, ValueError) as error:
+                if not isinstance(error, OSError) or error.errno in _CLOSED:
                     return
                 self._log.warning("no %s client can be accepted: %s", self._protocol, error.strerror)
                 time.sleep(_RETRY_SECONDS)  # too many open files, most likely: some will be closed
@@ -162,6 +173,7 @@ class Listener:
             )
             with self._lock:
                 self._open[number] = client, thread
+                self._count()
             memory_limit.start_thread(thread)
         except BaseException:
             self._forget(number)
@@ -188,6 +200,11 @@ class Listener:
         self._ended(number)
         with self._lock:
             self._open.pop(number, None)
+            self._count()
+
+    def _count(self) -> None:
+        if self._entrance is not None and self._socket is not None:
+            self._entrance.set_clients(len(self._open))
 
 
 def is_gone(connection: socket.socket) -> bool:

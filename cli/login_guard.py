@@ -13,11 +13,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from seqstore.store.catalog.accounts import Account, Accounts
 from seqstore.store.errors import AccessDeniedError
 from seqstore.store.runtime.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from seqstore.store.catalog.accounts import Account, Accounts
 
 FAILURES_AT_ONCE_MAX: Final = 10
 _FAILURES_PER_SECOND: Final = 1.0
@@ -58,9 +60,7 @@ class LoginGuard:
         Raises:
             AccessDeniedError: nothing of the login may be looked at.
         """
-        with self._lock:
-            allowance = self._allowances.get(self._key(address, user))
-            left = FAILURES_AT_ONCE_MAX if allowance is None else self._left(allowance)
+        left = self.left(address, user)
         if left < 1:
             _log.warning("too many failed logins from %s; refused one of user %r", address, user[:64])
             raise AccessDeniedError(
@@ -68,6 +68,12 @@ class LoginGuard:
                 f"{(1 - left) / _FAILURES_PER_SECOND:.0f} s or more",
                 kind="login_blocked",
             )
+
+    def left(self, address: str, user: str) -> float:
+        """Returns the failures that are left for the login of a user from an address."""
+        with self._lock:
+            allowance = self._allowances.get(self._key(address, user))
+            return FAILURES_AT_ONCE_MAX if allowance is None else self._left(allowance)
 
     def failed(self, address: str, user: str) -> None:
         """Counts a failure."""

@@ -7,7 +7,6 @@ and the audit log records it.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,14 +16,14 @@ from typing import Any, Final
 from seqstore.cli.audit_log import AuditLog, Client, Event
 from seqstore.cli.login_guard import LoginGuard, log_in
 from seqstore.cli.refusal import number_and_state
+from seqstore.cli.shared import Shared
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.runtime.memory_pool import MemoryPool
 from seqstore.store.sql import ServerContext, Session, parse
-from seqstore.store.sql.session.server_context import Ports, Processes
+from seqstore.store.sql.session.server_context import Ports
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
-from seqstore.store.sql.session.workload import WorkloadQueues
 from seqstore.store.store import Store
 
 _TOKEN_BYTES: Final = 300  # of a token and its node in a tree
@@ -41,6 +40,7 @@ class ServerSessions:
         guard: counts failed logins.
         audit: records logins and statements; None records none.
         ports: returns the ports of the server's services.
+        shared: what all processes of the server share; None when this is the only one.
 
     Attributes:
         processes: for SHOW PROCESSLIST and KILL.
@@ -55,20 +55,20 @@ class ServerSessions:
         guard: LoginGuard | None = None,
         audit: AuditLog | None = None,
         ports: Callable[[], Ports] = Ports,
+        shared: Shared | None = None,
     ) -> None:
         self.store = store
-        self.guard = guard if guard is not None else LoginGuard()
+        self.shared = shared = shared if shared is not None else Shared()
+        self.guard = guard if guard is not None else shared.guard
         self.audit = audit
         self.ports = ports
-        self.processes = Processes()
-        self.global_variables: dict[str, str] = {}
-        self.queues = WorkloadQueues()
-        self._numbers = itertools.count(1)
+        self.processes = shared.processes
+        self.global_variables = shared.global_variables
         self._is_stopping = False
 
     def new_number(self) -> int:
         """Returns the number of a new connection or request, which KILL names."""
-        return next(self._numbers)
+        return self.shared.new_number()
 
     def open(self, user: str, number: int, has_client: HasClient, database: str = "") -> Session:
         """Opens a session of a user.
@@ -82,7 +82,7 @@ class ServerSessions:
             StoreLoadJobs(self.store, user),
             number,
             lambda is_cancelled: not self._is_stopping and has_client(is_cancelled),
-            self.queues,
+            self.shared.queues,
             self.ports,
         )
         return Session(self.store, database or None, user=user, server=context)
@@ -159,7 +159,7 @@ class ServerSessions:
     def stop(self) -> None:
         """Ends running statements, and refuses others."""
         self._is_stopping = True
-        for process in self.processes.all():
+        for process in self.processes.own():
             process.interrupt()
 
     @contextmanager

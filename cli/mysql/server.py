@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Final
 
 from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.entrance import Entrance
 from seqstore.cli.listener import Listener
 from seqstore.cli.login_guard import check_reachable
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords
@@ -35,6 +36,7 @@ class MysqlServer:
         tls_required: refuse plain ones.
         limits: of connections, as the settings `mysql_...` have them.
         sessions: services of one server share them; None makes those of this server alone.
+        entrance: where clients wait, if other processes accept there too.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class MysqlServer:
         tls_required: bool = False,
         limits: ConnectionLimits = _LIMITS,
         sessions: ServerSessions | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         self._store = store
         self._tls = tls
@@ -62,7 +65,9 @@ class MysqlServer:
             self._sessions.new_number,
             self._connect,
             self._sessions.processes.remove,
+            entrance,
         )
+        self._listener.admission = self._sessions.shared.admission(limits)
 
     @property
     def port(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from seqstore.cli.entrance import Entrance
 from seqstore.cli.server.replies import failure
 
 logger = logging.getLogger("seqstore.http")
@@ -49,6 +50,7 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
         """Begins to serve, or refuses a connection beyond the limit with 503."""
         if self.server.make_room():
             super().connection_made(transport)
+            self.server.count()
             return
         logger.warning("refused a connection: all %d are in use", len(self.server.connections))
         body = b'{"Status": "Fail", "Message": "[TOO_MANY_TASKS]too many connections; try again later"}'
@@ -59,6 +61,7 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
     def connection_lost(self, exc: BaseException | None) -> None:
         self.is_ended = True
         super().connection_lost(exc)
+        self.server.count()
 
     def eof_received(self) -> bool | None:
         """Ends the bodies that are being read; True keeps our side open for the answer."""
@@ -95,12 +98,24 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
 
 
 class Server(web.Server):  # type: ignore[misc]
-    """Makes a `Connection` for each client."""
+    """Makes a `Connection` for each client.
 
-    def __init__(self, handler: Any, *, connections_max: int, **options: Any) -> None:
+    Args:
+        entrance: where clients wait, if other processes accept there too.
+    """
+
+    def __init__(
+        self, handler: Any, *, connections_max: int, entrance: Entrance | None = None, **options: Any
+    ) -> None:
         super().__init__(handler, request_factory=self._make_known)
+        self._entrance = entrance
         self._connections_max = connections_max
         self._options = options
+
+    def count(self) -> None:
+        """Tells other processes how many clients there are."""
+        if self._entrance is not None and self._entrance.listening.fileno() >= 0:
+            self._entrance.set_clients(len(self.connections))
 
     def make_room(self) -> bool:
         """Returns whether one more connection is allowed; closes the oldest idle one if there is no room."""

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from seqstore.cli.console.replies import answered, object_in, refusal, reply
 from seqstore.cli.server.tokens import Tokens
+from seqstore.cli.shared import Replicas
 from seqstore.store import AccessDeniedError
 
 PREFIX: Final = "/api/console/"
@@ -30,13 +32,14 @@ class CookieLogins:
 
     Args:
         log_in: checks name and password of a request, and records a refusal.
+        replicas: the cookies of the other processes.
         is_encrypted: the server has TLS.
     """
 
-    def __init__(self, log_in: LogIn, *, is_encrypted: bool) -> None:
+    def __init__(self, log_in: LogIn, replicas: Replicas, *, is_encrypted: bool) -> None:
         self._check = log_in
         self._is_encrypted = is_encrypted
-        self._tokens = Tokens(_SECONDS)
+        self._tokens = Tokens(replicas, _SECONDS)
 
     def login_of(self, request: web.BaseRequest) -> tuple[str, str | None]:
         """Returns name and password of the cookie; no password without a valid one.
@@ -65,7 +68,7 @@ class CookieLogins:
         response = reply({"user": name})
         response.set_cookie(
             _name(request),
-            self._tokens.issue(name, password),
+            await asyncio.to_thread(self._tokens.issue, name, password),
             max_age=_SECONDS,
             path=PREFIX,
             httponly=True,
@@ -77,7 +80,7 @@ class CookieLogins:
     @answered
     async def log_out(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """Serves POST /api/console/logout."""
-        self._tokens.end(_token(request))
+        await asyncio.to_thread(self._tokens.end, _token(request))
         response = reply({})
         response.del_cookie(_name(request), path=PREFIX)
         return response

@@ -33,6 +33,7 @@ from aiohttp import web
 from seqstore.cli.audit_log import Client, Event
 from seqstore.cli.console.console_api import ConsoleApi
 from seqstore.cli.console.replies import refusal
+from seqstore.cli.entrance import Entrance
 from seqstore.cli.login_guard import check_reachable
 from seqstore.cli.routes import LOAD, NONE, REQUEST, STATEMENT, Route, route
 from seqstore.cli.server.browsers import check_browser
@@ -44,6 +45,7 @@ from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, iceberg_failure, json_reply
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.server.shared_site import SharedSite
 from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
 from seqstore.cli.server.tokens import SECONDS, Tokens
@@ -65,9 +67,16 @@ class HttpService:
 
     Args:
         port: 0 means a free one.
+        entrance: where clients wait, if other processes accept there too.
     """
 
-    def __init__(self, sessions: ServerSessions, settings: ServerSettings, port: int) -> None:
+    def __init__(
+        self,
+        sessions: ServerSessions,
+        settings: ServerSettings,
+        port: int,
+        entrance: Entrance | None = None,
+    ) -> None:
         store = sessions.store
         self._store = store
         self._sessions = sessions
@@ -75,21 +84,27 @@ class HttpService:
         self._logging_in: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._settings = settings
         self._port = port
-        self._metrics = Metrics(store, sessions.audit)
-        self._loads = StreamLoadApi(store, settings, self._metrics, sessions.audit)
+        self._metrics = Metrics(store, sessions.audit, sessions.shared)
+        user_loads = sessions.shared.user_loads(settings.user_loads_max)
+        self._loads = StreamLoadApi(store, settings, self._metrics, user_loads, sessions.audit)
         self._status = StatusApi(store, self._metrics, settings.disk_free_bytes_min)
         self._statements = StatementThreads(sessions)
         self._connectors = ConnectorApi(sessions, self._statements, settings.advertised_address)
         self._console = ConsoleApi(sessions, self._statements, self._loads.stream_load, settings)
         self._iceberg = IcebergApi(store)
-        self._tokens = Tokens()
+        self._tokens = Tokens(sessions.shared.tokens)
         self._log_in_threads = ThreadPoolExecutor(
             _LOG_IN_THREADS, thread_name_prefix="log-in", initializer=count_stack
         )
         self.tls = settings.tls_context()
-        self._cookies = CookieLogins(self._recorded_log_in, is_encrypted=self.tls is not None)
+        self._cookies = CookieLogins(
+            self._recorded_log_in, sessions.shared.cookies, is_encrypted=self.tls is not None
+        )
         self._routes = self.all_routes()
         self._runner: web.ServerRunner | None = None
+        self._entrance = entrance
+        self._site: SharedSite | None = None
+        self._address: tuple[str, int] = ("", 0)
 
     def all_routes(self) -> list[Route]:
         """Returns every route of the service."""
@@ -160,13 +175,12 @@ class HttpService:
     @property
     def port(self) -> int:
         """Returns the port it listens on, 0 before the start."""
-        return int(self._runner.addresses[0][1]) if self._runner is not None and self._runner.addresses else 0
+        return self._address[1]
 
     @property
     def address(self) -> str:
         """`http://host:port`, once started."""
-        assert self._runner is not None
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._address
         host = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls else 'http'}://{host}:{port}"
 
@@ -186,24 +200,34 @@ class HttpService:
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
             connections_max=self._settings.http_connections_max,
+            entrance=self._entrance,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_CLEANUP_SECONDS)
         await self._runner.setup()
+        if self._entrance is not None:
+            self._address = self._entrance.listening.getsockname()[:2]
+            self._site = SharedSite(server, self._entrance, self.tls)
+            self._site.start()
+        else:
+            await self._listen(self._runner)
+        self._connectors.address = self.address
+
+    async def _listen(self, runner: web.ServerRunner) -> None:
         family = socket.AF_INET6 if ":" in self._settings.host else socket.AF_INET
         try:
             listener = socket.create_server((self._settings.host, self._port), family=family)
         except OSError as error:
-            await self._runner.cleanup()
+            await runner.cleanup()
             reason = os.strerror(error.errno) if error.errno else str(error)
             raise UnavailableError(
                 f"cannot listen on {self._settings.host}:{self._port}: {reason}; choose another --http-port",
                 kind="port_taken",
             ) from error
         # asyncio accepts as many clients at once as the backlog says, and logs each that it cannot accept.
-        site = web.SockSite(self._runner, listener, ssl_context=self.tls, backlog=_ACCEPTED_AT_ONCE)
+        site = web.SockSite(runner, listener, ssl_context=self.tls, backlog=_ACCEPTED_AT_ONCE)
         await site.start()
         listener.listen(_BACKLOG)
-        self._connectors.address = self.address
+        self._address = listener.getsockname()[:2]
 
     async def stop(self) -> None:
         """Refuses new requests; running loads end or are aborted, then connections close."""
@@ -211,6 +235,8 @@ class HttpService:
             return
         self._status.is_stopping = True
         try:
+            if self._site is not None:
+                self._site.stop()
             for site in list(self._runner.sites):
                 await site.stop()
             self._statements.stop()
@@ -274,7 +300,7 @@ class HttpService:
         except AccessDeniedError as error:
             status = 429 if error.kind == "login_blocked" else 401
             return json_reply({"error": "invalid_client", "error_description": error.message}, status=status)
-        token = self._tokens.issue(name, password)
+        token = await asyncio.to_thread(self._tokens.issue, name, password)
         return json_reply({"access_token": token, "token_type": "bearer", "expires_in": SECONDS})
 
     def _login_of(self, request: web.BaseRequest) -> tuple[str, str | None]:
@@ -309,19 +335,12 @@ class HttpService:
             return known.name
         # One comparison of an address at a time: the next one knows the failures before it.
         async with self._logging_in.setdefault(address, asyncio.Lock()):
-            self._guard.check(address, name)
             try:
-                account = await asyncio.get_running_loop().run_in_executor(
-                    self._log_in_threads, self._store.accounts.log_in, name, password, address
+                return await asyncio.get_running_loop().run_in_executor(
+                    self._log_in_threads, log_in, self._store.accounts, self._guard, name, password, address
                 )
             except RuntimeError as error:  # the threads have ended
                 raise UnavailableError("the server is stopping", kind="stopping") from error
-            except AccessDeniedError:
-                self._guard.failed(address, name)
-                raise
-            check_reachable(account, address)
-            self._guard.succeeded(address, name)
-        return account.name
 
 
 def _refused(request: web.BaseRequest, message: str, status: int) -> web.Response:

@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from seqstore.cli.audit_log import AuditLog
 from seqstore.cli.server.routine_metrics import routine_metrics
+from seqstore.cli.shared import Families, Shared
 from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
 from seqstore.store.runtime.memory_limit import resident_bytes
@@ -28,8 +29,10 @@ _ROWS: Final = {
 class Metrics:
     """The counters of one server since its start. Safe to share between threads."""
 
-    def __init__(self, store: Store, audit: AuditLog | None = None) -> None:
+    def __init__(self, store: Store, audit: AuditLog | None = None, shared: Shared | None = None) -> None:
         self._audit = audit
+        self._worker = shared.worker if shared is not None else None
+        self._others = shared.metrics(self._families) if shared is not None else tuple
         own: dict[str, Any] = {"namespace": "seqstore", "registry": None}
         self._loads = Counter("stream_loads", "finished stream loads", ["status"], **own)
         self._rows = Counter("stream_load_rows", "rows of stream loads", ["outcome"], **own)
@@ -71,7 +74,21 @@ class Metrics:
         return encode(registry), content_type
 
     def collect(self, sees: Callable[[str, str], bool]) -> Iterable[Metric]:
-        """Yields every metric of a scrape."""
+        """Yields every metric of a scrape; if there are workers, theirs have the label `worker`."""
+        if self._worker is None:
+            yield from self._own()
+        else:
+            yield from _by_worker([(self._worker, self._families()), *self._others()])
+        yield from routine_metrics(self._store, sees)
+
+    def _families(self) -> Families:
+        """Returns the metrics of this process as plain values."""
+        return [
+            (each.type, each.name, each.documentation, [(s.name, s.labels, s.value) for s in each.samples])
+            for each in self._own()
+        ]
+
+    def _own(self) -> Iterable[Metric]:
         for each in (self._loads, self._rows, self._bytes, self._running, self._seconds, self._started):
             for metric in each.collect():
                 # `start_time_seconds` is the creation time of every counter.
@@ -82,7 +99,16 @@ class Metrics:
             yield from _audited(self._audit)
         if (resident := resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
-        yield from routine_metrics(self._store, sees)
+
+
+def _by_worker(found: Iterable[tuple[int, Families]]) -> Iterable[Metric]:
+    metrics: dict[str, Metric] = {}
+    for worker, families in found:
+        for kind, name, text, samples in families:
+            metric = metrics.setdefault(name, Metric(name, text, kind))
+            for sample, labels, value in samples:
+                metric.add_sample(sample, {**labels, "worker": str(worker)}, value)
+    return metrics.values()
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.entrance import Entrance
 from seqstore.cli.mysql.server import MysqlServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
@@ -17,9 +17,16 @@ class MysqlService:
 
     Args:
         port: 0 means a free one.
+        entrance: where clients wait, if other processes accept there too.
     """
 
-    def __init__(self, sessions: ServerSessions, settings: ServerSettings, port: int) -> None:
+    def __init__(
+        self,
+        sessions: ServerSessions,
+        settings: ServerSettings,
+        port: int,
+        entrance: Entrance | None = None,
+    ) -> None:
         self._store = sessions.store
         self._host = settings.host
         self._wanted_port = port
@@ -30,8 +37,9 @@ class MysqlService:
             port=port,
             tls=self.tls,
             tls_required=settings.mysql_tls_required,
-            limits=connection_limits(settings),
+            limits=settings.connection_limits(),
             sessions=sessions,
+            entrance=entrance,
         )
 
     @property
@@ -65,14 +73,3 @@ class MysqlService:
     async def stop(self) -> None:
         """Closes the port and every connection."""
         await asyncio.to_thread(self._server.stop)
-
-
-def connection_limits(settings: ServerSettings) -> ConnectionLimits:
-    """Returns the limits of connections that the settings `mysql_...` set."""
-    return ConnectionLimits(
-        connections_max=settings.mysql_connections_max,
-        user_connections_max=settings.mysql_user_connections_max,
-        login_seconds_max=settings.mysql_login_seconds,
-        idle_seconds_max=settings.mysql_idle_seconds,
-        packet_bytes_max=settings.mysql_packet_bytes_max,
-    )

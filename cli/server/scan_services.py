@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seqstore.cli.scan.thrift_server import ThriftServer
-from seqstore.cli.server.mysql_service import connection_limits
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.cli.sessions import ServerSessions
@@ -26,7 +25,7 @@ class ThriftService:
         self._store = sessions.store
         self._settings = settings
         self._server = ThriftServer(
-            sessions, settings.host, settings.thrift_port, connection_limits(settings)
+            sessions, settings.host, settings.thrift_port, settings.connection_limits()
         )
 
     @property
@@ -107,7 +106,7 @@ class FlightService:
         location = f"{self._scheme}://{_in_brackets(self._settings.host)}:{self._settings.flight_port}"
         try:
             self._server = FlightSqlServer(
-                self._sessions, location, certificate, connection_limits(self._settings)
+                self._sessions, location, certificate, self._settings.connection_limits()
             )
         except Exception as error:  # pyarrow has no class of its own for it
             raise _port_taken(self._settings, "flight_port", str(error)) from error

@@ -8,11 +8,12 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from seqstore.store import InvalidInputError
+from seqstore.cli.admission import ConnectionLimits
+from seqstore.store.errors import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
 _OTHER_FILES = 256  # of the store, of loads and of DuckDB
-_LEAST = {"maintenance_seconds": 0, "memory_bytes_max": 0, "thrift_port": -1, "flight_port": -1}
+_LEAST = {"maintenance_seconds": 0, "memory_bytes_max": 0, "workers": 0, "thrift_port": -1, "flight_port": -1}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class ServerSettings:
         thrift_port: of the scans of Doris's connectors, Doris's `be_port`; -1 without them, 0 a free port.
         flight_port: of Arrow Flight SQL, Doris's `arrow_flight_sql_port`; -1 without it, 0 a free port.
         disk_free_bytes_min: with less space for the data directory `/health/ready` says no.
+        workers: processes that serve clients; 0 for one per core.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
     """
 
@@ -81,6 +83,7 @@ class ServerSettings:
     thrift_port: int = -1
     flight_port: int = -1
     disk_free_bytes_min: int = _GIB
+    workers: int = 1
     maintenance_seconds: int = 30
 
     @classmethod
@@ -119,6 +122,32 @@ class ServerSettings:
             self,
             http_connections_max=max(int(self.http_connections_max * share), 1),
             mysql_connections_max=max(int(self.mysql_connections_max * share), 1),
+        )
+
+    def connection_limits(self) -> ConnectionLimits:
+        """Returns the limits of connections that the settings `mysql_...` set."""
+        return ConnectionLimits(
+            connections_max=self.mysql_connections_max,
+            user_connections_max=self.mysql_user_connections_max,
+            login_seconds_max=self.mysql_login_seconds,
+            idle_seconds_max=self.mysql_idle_seconds,
+            packet_bytes_max=self.mysql_packet_bytes_max,
+        )
+
+    def share_of(self, workers: int, limit_bytes: int) -> ServerSettings:
+        """Returns the settings of one of several processes that are one server.
+
+        Each has an equal part of the memory, the HTTP connections and the threads of loads. Limits of users
+        and MySQL connections stay, because the processes count them together.
+
+        Args:
+            limit_bytes: memory of all of them.
+        """
+        return replace(
+            self,
+            memory_bytes_max=limit_bytes // workers,
+            http_connections_max=-(-self.http_connections_max // workers),
+            concurrent_loads_max=-(-self.concurrent_loads_max // workers),
         )
 
     def tls_context(self) -> ssl.SSLContext | None:

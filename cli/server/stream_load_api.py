@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
-from weakref import WeakValueDictionary
 
 from aiohttp import HttpVersion11, web
 
@@ -32,6 +31,7 @@ from seqstore.cli.server.body import BodyPipe
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.cli.shared import UserLoads
 from seqstore.loaders.end_transaction import end_transaction
 from seqstore.loaders.headers import evolution_in
 from seqstore.loaders.http_stream import http_stream, table_of
@@ -79,7 +79,12 @@ class StreamLoadApi:
     """Runs stream loads for the HTTP service."""
 
     def __init__(
-        self, store: Store, settings: ServerSettings, metrics: Metrics, audit: AuditLog | None = None
+        self,
+        store: Store,
+        settings: ServerSettings,
+        metrics: Metrics,
+        user_loads: UserLoads,
+        audit: AuditLog | None = None,
     ) -> None:
         self._store = store
         self._settings = settings
@@ -95,7 +100,7 @@ class StreamLoadApi:
         self._administrators_threads = ThreadPoolExecutor(
             _ADMINISTRATORS_THREADS, thread_name_prefix="admin-load", initializer=count_stack
         )
-        self._of_users: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._user_loads = user_loads
         self._turns = _Turns(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
@@ -192,9 +197,8 @@ class StreamLoadApi:
                 return refusal(headers, error)
             return load(body, headers, turn=self._turn(body))
 
-        waiting = self._of_users.setdefault(user, asyncio.Semaphore(self._settings.user_loads_max))
         begun = time.monotonic()
-        async with waiting:
+        async with self._user_loads.one(user):
             if self._is_stopping:
                 reply = refusal(headers, _stopping())
             else:

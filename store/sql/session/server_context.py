@@ -67,7 +67,11 @@ class Processes:
                 )
 
     def all(self) -> list[Process]:
-        """Returns every session, by number."""
+        """Returns every session of the server, by number."""
+        return self.own()
+
+    def own(self) -> list[Process]:
+        """Returns the sessions of this process, by number."""
         with self._lock:
             return sorted(self._found.values(), key=lambda process: process.number)
 

@@ -64,7 +64,7 @@ class WorkloadQueues:
             count = self._counts.setdefault(group.name, _Count())
             if count.running >= group.max_concurrency or count.waiting:
                 if count.waiting >= group.max_queue_size:
-                    raise _full(group)
+                    raise queue_full(group)
                 self._wait(count, find, since)
             count.running += 1
 
@@ -74,18 +74,24 @@ class WorkloadQueues:
             while count.running >= (group := find()).max_concurrency:
                 waited_ms = (time.monotonic() - since) * 1000
                 if waited_ms > group.queue_timeout:
-                    raise UnavailableError(
-                        f"query queue timeout, timeout: {group.queue_timeout} ms, workload group "
-                        f"'{group.name}'; try again later, or raise its queue_timeout",
-                        kind="queue_timeout",
-                    )
+                    raise queue_timeout(group)
                 self._changed.wait(min(_LOOK_SECONDS, (group.queue_timeout - waited_ms) / 1000 + 0.001))
                 cancellation.check()
         finally:
             count.waiting -= 1
 
 
-def _full(group: WorkloadGroup) -> UnavailableError:
+def queue_timeout(group: WorkloadGroup) -> UnavailableError:
+    """Returns the error of a statement that waited for too long."""
+    return UnavailableError(
+        f"query queue timeout, timeout: {group.queue_timeout} ms, workload group '{group.name}'; try again "
+        "later, or raise its queue_timeout",
+        kind="queue_timeout",
+    )
+
+
+def queue_full(group: WorkloadGroup) -> UnavailableError:
+    """Returns the error of a statement for which the queue has no place."""
     return UnavailableError(
         f"query waiting queue is full, queue length={group.max_queue_size}, workload group '{group.name}' "
         f"runs {group.max_concurrency} statements; try again later",
