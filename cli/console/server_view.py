@@ -53,7 +53,7 @@ def _resources(sessions: ServerSessions) -> dict[str, Any]:
     disk = shutil.disk_usage(sessions.store.path)
     groups = []
     for group in sessions.store.workload_groups.all():
-        running, waiting = sessions.queues.counts(group.name)
+        running, waiting = sessions.shared.queues.counts(group.name)
         unlimited = group.max_concurrency >= CONCURRENCY_MAX
         most = None if unlimited else group.max_concurrency
         groups.append({"name": group.name, "running": running, "waiting": waiting, "most": most})

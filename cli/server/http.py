@@ -34,7 +34,7 @@ from seqstore.cli.audit_log import Client, Event
 from seqstore.cli.console.console_api import ConsoleApi
 from seqstore.cli.console.replies import refusal
 from seqstore.cli.entrance import Entrance
-from seqstore.cli.login_guard import check_reachable
+from seqstore.cli.login_guard import check_reachable, log_in
 from seqstore.cli.routes import LOAD, NONE, REQUEST, STATEMENT, Route, route
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
