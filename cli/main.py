@@ -24,6 +24,7 @@ from seqstore.cli.demo_command import demo
 from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
+from seqstore.cli.numpy_sorts import prefer_avx2_sorts
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import serve
 from seqstore.cli.sql import sql
@@ -117,6 +118,7 @@ def options(
     ] = False,
 ) -> None:
     """Shared options."""
+    prefer_avx2_sorts()
     ctx.obj = Settings(data_dir, debug)
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 # Words that look like an id, each with its meaning.
 OTHER_WORDS: Final = {
+    "AVX2": "instructions of processors",
     "CC0": "a licence",
     "LZ4": "a codec",
     "S3": "an object store",
