@@ -37,6 +37,7 @@ class LogFiles:
         self.disk = disk
         self.directory = directory
         self._log = f"{directory}/{LOG}"
+        self._vectors: list[str] = []
 
     def exists(self) -> bool:
         """Returns whether the table has a log."""
@@ -94,8 +95,9 @@ class LogFiles:
         text = "".join(json.dumps(action) + "\n" for action in actions)
         unfinished = self._write(text.encode())
         final = self.disk.path(f"{self._log}/{_commit(number)}")
-        failpoint.hit("open.before_commit")
         try:
+            self._sync_before(unfinished)
+            failpoint.hit("open.before_commit")
             os.link(self.disk.path(unfinished), final)
         except FileExistsError:
             return False
@@ -105,26 +107,39 @@ class LogFiles:
             ) from error
         finally:
             self.disk.discard(unfinished)
-        self.disk.sync_directory(self._log)
+        self.sync()
         failpoint.hit("open.after_commit")
         return True
+
+    def sync(self) -> None:
+        """Makes the names of the commits durable."""
+        self.disk.sync_directory(self._log)
+
+    def _sync_before(self, unfinished: str) -> None:
+        """Makes everything that a commit names durable, its own bytes too, in one go."""
+        vectors, self._vectors = self._vectors, []
+        self.disk.sync_files([unfinished, *vectors])
+        if vectors:
+            self.disk.sync_directory(self.directory)
 
     def put_checkpoint(self, number: int, data: bytes, hint: dict[str, Any]) -> None:
         """Writes a checkpoint, and the file that names it."""
         for name, content in ((_checkpoint(number), data), (_HINT, json.dumps(hint).encode())):
             unfinished = self._write(content)
+            self.disk.sync_file(unfinished)
             self._rename(unfinished, f"{self._log}/{name}")
             self.disk.sync_directory(self._log)
 
     def put_vectors(self, name: str, data: bytes) -> None:
-        """Writes a file of deletion vectors beside the segments."""
-        with self.disk.create(f"{self.directory}/{name}") as file:
+        """Writes a file of deletion vectors beside the segments; the next commit makes it durable."""
+        path = f"{self.directory}/{name}"
+        with self.disk.create_unsynced(path) as file:
             file.write(data)
-        self.disk.sync_directory(self.directory)
+        self._vectors.append(path)
 
     def _write(self, data: bytes) -> str:
         name = f"{self._log}/.{secrets.token_hex(8)}.tmp"
-        with self.disk.create(name) as file:
+        with self.disk.create_unsynced(name) as file:
             file.write(data)
         return name
 

@@ -57,6 +57,7 @@ class DeltaLog:
         self.files = LogFiles(disk, directory)
         self._identity = identity
         self._state: LogState | None = None
+        self._durable = -1  # the last commit whose name is known to be durable
 
     @property
     def shown(self) -> int:
@@ -65,7 +66,18 @@ class DeltaLog:
         return int(json.loads(domain["configuration"])["version"]) if domain else 0
 
     def refresh(self) -> None:
-        """Reads what other processes have shown, and moves commits of other programs aside."""
+        """Reads what other processes have shown, and moves commits of other programs aside.
+
+        A process that was killed between a commit and the sync of its name leaves one that a loss of power
+        would take back. So what is found is made durable before it counts as shown.
+        """
+        self._replay()
+        state = self._state
+        if state is not None and state.number > self._durable:
+            self.files.sync()
+            self._durable = state.number
+
+    def _replay(self) -> None:
         if self._state is None or (self._state.number >= 0 and not self.files.has(self._state.number)):
             self._state = self._read_newest()  # another process has removed old commits, or the log
         state = self._state
@@ -153,6 +165,7 @@ class DeltaLog:
             actions = list(self._actions(appearance, state, number))
             if self.files.put_commit(number, actions):
                 state.apply(number, actions)
+                self._durable = number
                 if number % _CHECKPOINT_EVERY == 0:
                     self._put_checkpoint(state)
                     self._forget(appearance.retention_seconds)

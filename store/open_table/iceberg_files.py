@@ -36,6 +36,7 @@ class MetadataFiles:
         self.disk = disk
         self.directory = f"{directory}/{METADATA}"
         self.location = f"file://{disk.path(directory).absolute()}"
+        self._unsynced: list[str] = []
 
     def exists(self) -> bool:
         """Returns whether the table has metadata."""
@@ -66,12 +67,16 @@ class MetadataFiles:
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=str(path)) from error
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes a file that no metadata name yet; `sync` makes its name durable."""
-        with self.disk.create(f"{self.directory}/{name}") as file:
+        """Writes a file that no metadata name yet; `sync` makes it durable."""
+        path = f"{self.directory}/{name}"
+        with self.disk.create_unsynced(path) as file:
             file.write(data)
+        self._unsynced.append(path)
 
     def sync(self) -> None:
-        """Makes the names of the files durable."""
+        """Makes the files that were written durable in one go, and then their names."""
+        unsynced, self._unsynced = self._unsynced, []
+        self.disk.sync_files(unsynced)
         self.disk.sync_directory(self.directory)
 
     def put_metadata(self, number: int, metadata: dict[str, Any]) -> bool:
@@ -81,25 +86,36 @@ class MetadataFiles:
             UnavailableError: they cannot be written.
         """
         unfinished = self._unfinished(json.dumps(metadata).encode())
+        hint = self._unfinished(str(number).encode())
         final = self.disk.path(f"{self.directory}/{metadata_name(number)}")
-        failpoint.hit("open.before_commit")
         try:
+            self.sync()
+            failpoint.hit("open.before_commit")
             os.link(self.disk.path(unfinished), final)
         except FileExistsError:
+            self.disk.discard(hint)
             return False
-        except OSError as error:
+        except (OSError, UnavailableError) as error:
+            self.disk.discard(hint)
+            if isinstance(error, UnavailableError):
+                raise
             raise UnavailableError(
                 f"{final}: cannot be written: {error}", kind="disk", path=str(final)
             ) from error
         finally:
             self.disk.discard(unfinished)
-        self.put_hint(number)
+        self.sync()  # before the hint, which leads readers to the metadata
+        self._rename_hint(hint)
         failpoint.hit("open.after_commit")
         return True
 
     def put_hint(self, number: int) -> None:
         """Writes the number of the newest metadata for readers of the directory."""
         hint = self._unfinished(str(number).encode())
+        self.sync()
+        self._rename_hint(hint)
+
+    def _rename_hint(self, hint: str) -> None:
         target = self.disk.path(f"{self.directory}/{_HINT}")
         try:
             self.disk.path(hint).replace(target)

@@ -46,7 +46,11 @@ class SnapshotWriter:
         self._writer = ManifestWriter(self._version, files.location, self._snapshot, self._sequence)
 
     def write(self) -> tuple[SnapshotFiles, dict[str, Any]]:
-        """Writes the files; returns the state after them, and the snapshot as metadata name it."""
+        """Writes the files, which `sync` makes durable.
+
+        Returns:
+            The state after them, and the snapshot as metadata name it.
+        """
         first_row = self._metadata.get("next-row-id", 0)
         state = self._next_state(first_row)
         data, deletes = self._data_entries(state), self._delete_entries(state)
@@ -65,7 +69,6 @@ class SnapshotWriter:
         self._files.put(
             f"snap-{self._name}.avro", self._writer.manifest_list(manifests, parent, state.to_bytes())
         )
-        self._files.sync()
         return state, self._described(state, data, deletes, parent)
 
     def _next_state(self, first_row: int) -> SnapshotFiles:

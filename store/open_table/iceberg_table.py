@@ -74,6 +74,8 @@ class IcebergTable:
             others.append(number)
         if others:
             self._move_aside(others)
+        if self._number:
+            self.files.sync()  # the process that wrote them may have been killed before it did
         if self._number and self.files.hint() != str(self._number):
             self.files.put_hint(self._number)  # the process that wrote the metadata was killed, or is foreign
 

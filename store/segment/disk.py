@@ -15,7 +15,8 @@ import logging
 import mmap
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
@@ -33,6 +34,7 @@ _left: Final[set[Path]] = set()  # files of this process that it could not remov
 _DIRECT_BYTES_MIN: Final = 2**20
 _BUFFER_BYTES: Final = 8 * 2**20
 _BLOCK_BYTES: Final = 4096
+_SYNCS_MAX: Final = 8
 _OFF_PAGE: Final = 64
 _buffers = threading.local()
 _madvise: Final = getattr(ctypes.CDLL(None), "madvise", None) if hasattr(mmap, "MADV_DONTNEED") else None
@@ -81,13 +83,38 @@ class Disk:
             yield file
 
     @contextmanager
-    def _written(self, name: str, check: Callable[[], None] | None = None) -> Iterator[NewFile]:
+    def create_unsynced(self, name: str) -> Iterator[NewFile]:
+        """Creates a file whose bytes are durable after `sync_files`, its name after `sync_directory`.
+
+        Raises:
+            UnavailableError: no space, no permission.
+        """
+        with self._written(name, self._check, is_synced=False) as file:
+            yield file
+
+    def sync_files(self, names: Sequence[str]) -> None:
+        """Makes the bytes of several files durable at once: their syncs share the disk's waits.
+
+        Raises:
+            UnavailableError: the disk fails.
+        """
+        if len(names) < 2:
+            for name in names:
+                self.sync_file(name)
+            return
+        with ThreadPoolExecutor(min(len(names), _SYNCS_MAX)) as pool:
+            list(pool.map(self.sync_file, names))
+
+    @contextmanager
+    def _written(
+        self, name: str, check: Callable[[], None] | None = None, *, is_synced: bool = True
+    ) -> Iterator[NewFile]:
         path = self.path(name)
         file = NewFile(path, check)
         try:
             make_directory(path.parent)
             yield file
-            file.finish()
+            file.finish(is_synced=is_synced)
             failpoint.hit("disk.written")
             if check is not None:
                 check()
@@ -292,14 +319,15 @@ class NewFile(io.RawIOBase):
         self._range_start = self.size
         self._checksum.reset()
 
-    def finish(self) -> None:
-        """Writes the buffered rest and makes all bytes durable."""
+    def finish(self, *, is_synced: bool = True) -> None:
+        """Writes the buffered rest and makes all bytes durable, unless that is left to a later sync."""
         if self._filled or self._descriptor is None:
             self._write_buffer(direct=self.size >= _DIRECT_BYTES_MIN)
         assert self._descriptor is not None
         if self._is_direct:
             os.ftruncate(self._descriptor, self.size)
-        os.fsync(self._descriptor)
+        if is_synced:
+            os.fsync(self._descriptor)
         self._release()
 
     def discard(self) -> None:

@@ -4,6 +4,7 @@ returns. A killed process keeps the page cache, so only the order of the steps c
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,10 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Session, Settings, Store
+from seqstore.store.catalog.catalog import table_key
 from seqstore.store.maintenance import recovery
+from seqstore.store.open_table.delta_log import DeltaLog
+from seqstore.store.open_table.iceberg_table import IcebergTable
 from seqstore.store.repair.repair import repair
 from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox
 from seqstore.store.segment.disk import Disk
@@ -219,6 +223,59 @@ def test_the_names_of_new_directories_and_of_the_catalog_are_synced(tmp_path: Pa
             *names.made
         }
         assert names.lost == set()
+
+
+OPEN = {"open_every_seconds": "0"}
+FORMATS = "delta.universalFormat.enabledFormats"
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("formats", ["delta", "iceberg", "delta,iceberg"])
+@pytest.mark.parametrize("settings", [FILES, INLINE], ids=["files", "inline"])
+def test_an_appearance_is_durable_before_the_answer(
+    tmp_path: Path, formats: str, version: str, settings: Settings
+) -> None:
+    """A loss of power would take back a version that was acknowledged as shown to other readers."""
+    if "iceberg" in formats and find_spec("pyiceberg") is None:
+        pytest.skip("pyiceberg is not installed")
+    data = tmp_path / "data"
+    with recorded(data) as record, names_recorded(tmp_path) as names, made(data, settings) as store:
+        properties = {**OPEN, FORMATS: formats, "iceberg.format-version": version}
+        schema = schema_of("k BIGINT NOT NULL", "v STRING", "n BIGINT", **properties)
+        table = store.create_table("db.o", schema)
+        for low in range(0, 1_200, 100):
+            table.upsert(rows(low, low + 300))
+            record.handed_over(f"the appearance of {table.version}")
+            assert (names.lost, names.unsynced) == (set(), [])
+    assert record.faults() == []
+    assert {Path(name).parent.name for name in names.made} >= {
+        {"delta": "_delta_log", "iceberg": "metadata"}[each] for each in formats.split(",")
+    }
+
+
+@pytest.mark.parametrize("formats", ["delta", "iceberg"])
+def test_an_appearance_of_a_killed_process_is_made_durable_before_it_counts(
+    tmp_path: Path, formats: str
+) -> None:
+    """It was killed between the commit of the log and the sync of its name; the next one trusted it."""
+    if formats == "iceberg" and find_spec("pyiceberg") is None:
+        pytest.skip("pyiceberg is not installed")
+    with names_recorded(tmp_path) as names, made(tmp_path / "data", FILES) as store:
+        schema = schema_of("k BIGINT NOT NULL", "v STRING", "n BIGINT", **OPEN, **{FORMATS: formats})
+        table = store.create_table("db.o", schema)
+        table.upsert(rows(0, 300))
+        with mock.patch.object(Disk, "sync_directory"):
+            table.upsert(rows(100, 200))
+        assert names.lost
+        writer: type[DeltaLog] | type[IcebergTable] = DeltaLog if formats == "delta" else IcebergTable
+        loader = table.loader
+        with store.catalog.read() as tx:
+            record = tx.get("tables", table_key(table.id))
+        identity = uuid.uuid5(uuid.NAMESPACE_OID, f"seqstore/{table.id}/{record['created_ms']}")
+        other = writer(loader.disk, loader.directory, str(identity))
+        other.refresh()
+        assert other.shown == table.version
+        assert {name for name in names.lost if "_delta_log" in name or "metadata" in name} == set()
 
 
 def test_the_key_of_secrets_is_synced_before_it_encrypts(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ SIGKILL keeps the page cache, so tests that kill processes cannot miss a sync. T
 3. A file that a commit has named is removed only when everything that was read before is synced.
 4. A file that is put in place by a rename (the Iceberg copy) follows the bytes of all files beside it. The
    hint that readers follow is put in place after their names, too.
+5. A file that gets another name by a link (commits of Delta, metadata of Iceberg) has synced bytes, and
+   so have the files that it names: they were written before.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class Step:
     """One step.
 
     Attributes:
-        kind: "create", "write", "sync", "rename", "unlink"; "begin", "commit", "commit is synced" of the
-            catalog; "return" or "hand over".
+        kind: "create", "write", "sync", "rename", "link", "unlink"; "begin", "commit", "commit is synced" of
+            the catalog; "return" or "hand over".
         path: of the file or directory, or the call that returned.
         names: of files that a commit names.
         beside: files that were there at a rename, in its directory and those next to it.
@@ -129,6 +131,8 @@ class _State:
             self.is_current = False
         elif step.kind == "rename":
             self.rename(step)
+        elif step.kind == "link":
+            self.link(step)
         elif step.kind == "unlink":
             if path in self.named and not self.is_current:
                 self.faults.append(f"{path} is removed before the catalog that was read is synced")
@@ -159,6 +163,15 @@ class _State:
         self.synced.add(step.path)
         self.names_open.add(step.path)
 
+    def link(self, step: Step) -> None:
+        (source,) = step.names
+        written = frozenset(name for name in self.bytes_open if not _is_marker(name))
+        self.require_synced(written & self.bytes_open, f"{step.path} follows")
+        others = frozenset(name for name in self.names_open if not name.endswith(".tmp"))
+        self.require_synced(others - {source}, f"{step.path} follows")
+        self.synced.add(step.path)
+        self.names_open.add(step.path)
+
 
 def _is_marker(name: str) -> bool:
     """Whether a file only tells that a load runs: none runs after a loss of power."""
@@ -169,7 +182,7 @@ def _is_marker(name: str) -> bool:
 def recorded(root: Path) -> Iterator[SyncRecord]:
     """Records the steps below a directory; stores are opened within the block."""
     record = SyncRecord(root.absolute())
-    real_open, real_lmdb = os.open, lmdb.open
+    real_open, real_link, real_lmdb = os.open, os.link, lmdb.open
 
     def by_path(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(path: Any, *arguments: Any, **options: Any) -> Any:
@@ -192,6 +205,12 @@ def recorded(root: Path) -> Iterator[SyncRecord]:
             record.steps.append(Step("create", found))
         return real_open(path, flags, *arguments, **options)
 
+    def linked(source: Any, target: Any, **options: Any) -> None:
+        real_link(source, target, **options)
+        names = record.below(source), record.below(target)
+        if names[0] is not None and names[1] is not None:
+            record.steps.append(Step("link", names[1], frozenset([names[0]])))
+
     def replaced(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(source: Any, target: Any) -> Any:
             names = record.below(source), record.below(target)
@@ -206,6 +225,7 @@ def recorded(root: Path) -> Iterator[SyncRecord]:
 
     patches: dict[str, Any] = {
         "open": opened,
+        "link": linked,
         "write": by_descriptor("write", os.write),
         "ftruncate": by_descriptor("write", os.ftruncate),
         "fsync": by_descriptor("sync", os.fsync),
