@@ -1,7 +1,7 @@
 """Rows from PySpark. Importing this needs neither pyspark nor Java; using it does: `missing_requirement`."""
 
 from seqstore.loaders.spark.counters import LoadCounters
-from seqstore.loaders.spark.read_table import read_table, read_tables
+from seqstore.loaders.spark.read_table import held_table, read_table, read_tables
 from seqstore.loaders.spark.registration import register
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
@@ -11,6 +11,7 @@ __all__ = [
     "Feed",
     "LoadCounters",
     "foreach_batch_sink",
+    "held_table",
     "missing_requirement",
     "read_table",
     "read_tables",

@@ -8,16 +8,19 @@ out hidden rows.
 1. Inline segments are small; their live rows travel with the plan.
 2. Every file is read under the frame's schema. The column of the delete sign marks tombstones.
 3. For files with hidden rows a bitmap per file is broadcast: 64 rows in a word, looked up by the row's place
-   in its file. That is 125 kB for a million rows.
+   in its file. That is 125 kB for a million rows. A file is known by its size, because Spark joins
+   faster by integers than by names. Of several files with one size each is in a frame of its own.
 
-The files are those of the version at the time of the call; they stay as long as the version can be read.
+The files are those of the version at the time of the call; they stay as long as the version can be read, or
+as long as `held_table` holds it.
 Checksums are not verified on this way, and an object store is not read by it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
 
 ROUTES: Final = ("auto", "native", "source")
 _FILE, _ROW, _WORDS = "__file", "__row", "__words"
+# Whether a row's bit is not set. Shifts count modulo 64, and a file has less than 2**31 rows.
+_LIVE: Final = (
+    f"(shiftright({_WORDS}[CAST(shiftright({_ROW}, 6) AS INT)], CAST({_ROW} & 63 AS INT)) & 1L) = 0"
+)
 # Beside the table's columns in a frame with hidden rows; the first is Spark's.
 _TAKEN: Final = frozenset(["_metadata", _FILE, _ROW, _WORDS])
 
@@ -87,6 +94,31 @@ def read_table(
         if reason:
             raise InvalidInputError(f"{table} cannot be read natively: {reason}", kind="not_native")
         return _native(spark, state, projection, disk, directory)
+
+
+@contextmanager
+def held_table(
+    spark: SparkSession,
+    path: str | Path,
+    table: str,
+    columns: Sequence[str] | None = None,
+    *,
+    version: int | None = None,
+    route: str = "auto",
+) -> Iterator[DataFrame]:
+    """Yields the frame of `read_table`, whose version stays until the block ends, whatever the retention is.
+
+    Queries of the frame, and of frames made of it, run within the block.
+
+    Raises:
+        InvalidInputError, VersionExpiredError: see `read_table`.
+    """
+    with Store.open(local_path(path), create=False) as store:
+        state, lease = store.table(table).hold(version)
+        try:
+            yield read_table(spark, path, table, columns, version=state.version, route=route)
+        finally:
+            lease.release()
 
 
 def read_tables(
@@ -156,8 +188,10 @@ def _native(
     stored = _stored(schema, state, files)
     if plain:
         parts.append(_files(spark, plain, stored, disk, directory).toDF(*schema.names))
-    if masked:
-        parts.append(_masked_files(spark, masked, stored, disk, directory).toDF(*schema.names))
+    parts += [
+        _masked_files(spark, each, stored, disk, directory).toDF(*schema.names)
+        for each in _by_size(masked, disk, directory)
+    ]
     if not parts:
         return spark.createDataFrame([], schema)
     frame = parts[-1]
@@ -194,28 +228,42 @@ def _files(
     return spark.read.schema(schema).parquet(*[re.sub(r"([\\{}\[\]*?])", r"\\\1", path) for path in paths])
 
 
+def _by_size(live: list[LiveSegment], disk: Disk, directory: str) -> list[list[tuple[int, LiveSegment]]]:
+    """Returns files with their sizes in bytes, in groups of different sizes: nearly always one."""
+    groups: list[dict[int, LiveSegment]] = []
+    for each in live:
+        size = disk.path(data_name(directory, each.segment.meta)).stat().st_size
+        group = next((group for group in groups if size not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[size] = each
+    return [list(group.items()) for group in groups]
+
+
 def _masked_files(
-    spark: SparkSession, live: list[LiveSegment], schema: StructType, disk: Disk, directory: str
+    spark: SparkSession,
+    sized: list[tuple[int, LiveSegment]],
+    schema: StructType,
+    disk: Disk,
+    directory: str,
 ) -> DataFrame:
-    """Returns files with rows to leave out."""
+    """Returns files with rows to leave out, which differ in size."""
     from pyspark.sql import functions
     from pyspark.sql.types import ByteType
 
     stored = type(schema)(list(schema.fields)).add(DELETE_SIGN, ByteType(), True)
+    live = [each for _, each in sized]
     has_tombstones = any(each.segment.meta.tombstones for each in live)
     frame = _files(spark, live, stored if has_tombstones else schema, disk, directory)
     metadata = functions.col("_metadata")
-    frame = frame.select("*", metadata["file_name"].alias(_FILE), metadata["row_index"].alias(_ROW))
+    frame = frame.select("*", metadata["file_size"].alias(_FILE), metadata["row_index"].alias(_ROW))
     if has_tombstones:
         frame = frame.where(f"coalesce({DELETE_SIGN}, 0) = 0")
-    hidden = [each for each in live if each.deletes.hidden]
-    if hidden:
-        names = [Path(data_name(directory, each.segment.meta)).name for each in hidden]
-        words = pa.array([_words(each) for each in hidden], pa.list_(pa.int64()))
-        bitmaps = spark.createDataFrame(pa.table({_FILE: names, _WORDS: words}))
-        frame = frame.join(functions.broadcast(bitmaps), _FILE, "left").where(
-            f"{_WORDS} IS NULL OR getbit({_WORDS}[CAST({_ROW} DIV 64 AS INT)], CAST({_ROW} % 64 AS INT)) = 0"
-        )
+    if any(each.deletes.hidden for each in live):
+        sizes = pa.array([size for size, _ in sized], pa.int64())
+        words = pa.array([_words(each) for each in live], pa.list_(pa.int64()))
+        bitmaps = spark.createDataFrame(pa.table({_FILE: sizes, _WORDS: words}))
+        frame = frame.join(functions.broadcast(bitmaps), _FILE).where(_LIVE)
     return frame.select(*[functions.col(f"`{name.replace('`', '``')}`") for name in schema.names])
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, InvalidInputError, Session, Settings, Store, Table, TableSchema, parse_type
-from seqstore.loaders.spark import read_table, read_tables
+from seqstore.loaders.spark import held_table, read_table, read_tables
 from seqstore.store.ddl.alter import alter
 from seqstore.store.ddl.column_changes import add_column
 from tests.support.rows import schema_of
@@ -470,6 +470,45 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan, plan
     assert "BatchScan seqstore" not in plan
+
+
+def test_files_of_one_size_keep_their_own_deletes(session: SparkSession, tmp_path: Path) -> None:
+    """Native reads know a file by its size: two of one size had the bitmap of one of them."""
+    settings = Settings(inline_bytes_max=0, auto_compaction=0)
+    with Store.open(tmp_path / "data", settings=settings) as store:
+        store.create_database("db")
+        columns = ("k BIGINT NOT NULL", "v BIGINT")
+        table = store.create_table("db.t", schema_of(*columns, storage_format="parquet"))
+        for start in range(0, 12_000, 1_000):
+            keys = list(range(start, start + 1_000))
+            table.upsert(pa.table({"k": keys, "v": [start] * 1_000}))
+        files = list((store.path / "tables" / str(table.id)).glob("*.parquet"))
+        assert len({path.stat().st_size for path in files}) < len(files)
+        hidden = [
+            start + (start // 1_000) * 7 + each for start in range(0, 12_000, 1_000) for each in (0, 64)
+        ]
+        table.delete(pa.table({"k": hidden}))
+        frame = read_table(session, store.path, "db.t", ["k", "v"], route="native")
+        assert sorted_rows(frame.toArrow(), "k") == sorted_rows(table.scan(["k", "v"]).read_all(), "k")
+
+
+def test_a_held_version_is_read_after_its_files_were_vacuumed(session: SparkSession, tmp_path: Path) -> None:
+    """A query that Spark begins later than the retention found no files."""
+    settings = Settings(inline_bytes_max=0, auto_compaction=0)
+    with Store.open(tmp_path / "data", settings=settings) as store:
+        store.create_database("db")
+        table = store.create_table(
+            "db.t", schema_of("k BIGINT NOT NULL", "v BIGINT", storage_format="parquet")
+        )
+        for value in (1, 2):
+            table.upsert(pa.table({"k": [1, 2, 3], "v": [value] * 3}))
+        expected = table.scan(["k", "v"]).read_all()
+        with held_table(session, store.path, "db.t", ["k", "v"], route="native") as frame:
+            table.upsert(pa.table({"k": [1, 2, 3], "v": [3] * 3}))
+            table.optimize(full=True)
+            table.vacuum(retention_seconds=0)
+            assert sorted_rows(frame.toArrow(), "k") == sorted_rows(expected, "k")
+        assert table.vacuum(retention_seconds=0).files
 
 
 def test_open_tables_are_read_by_spark_itself_under_their_names_of_today(
