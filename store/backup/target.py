@@ -61,7 +61,7 @@ class Target:
         own = os.path.realpath(directory)
         if self.local is not None and f"{os.path.realpath(self.local)}/".startswith(f"{own}/"):
             raise InvalidInputError(
-                f"{self.shown} is in the data directory {own}; backups belong on another disk",
+                f"{self.shown} is in the data directory {own}; files for other uses belong elsewhere",
                 kind="bad_uri",
             )
 

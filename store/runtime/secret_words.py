@@ -148,7 +148,9 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
 
 
 def masked_statement(text: str) -> str:
-    """Returns the beginning of a statement as it may be shown, without passwords, secrets, keys of URIs."""
+    """Returns the beginning of a statement as it may be shown, without passwords, secret properties and the
+    keys of URIs.
+    """
     return _URI.sub(_masked_keys, _PASSWORD.sub(_masked, text[:_SHOWN_MAX]))
 
 

@@ -30,6 +30,7 @@ STATEMENTS = {
     "DescribeHistory": "DESC HISTORY {db}.marker_t",
     "Explain": "EXPLAIN SELECT * FROM {db}.marker_t",
     "Query": "SELECT * FROM {db}.marker_t",
+    "IntoOutfile": "SELECT * FROM {db}.marker_t INTO OUTFILE 'file:///marker/x'",
     "ShowAlterTable": "SHOW ALTER TABLE COLUMN FROM {db}",
     "ShowBackup": "SHOW BACKUP FROM {db}",
     "ShowColumns": "SHOW FULL COLUMNS FROM {db}.marker_t",

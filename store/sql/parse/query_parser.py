@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
@@ -28,7 +29,25 @@ def parse_select(stream: TokenStream) -> Any:
     stream.at = 0
     if stream.first_word == "WITH" and (change := _change_behind_with(stream)) is not None:
         return change
-    return parse_query(stream)
+    place = next((i for i in range(len(stream.tokens)) if _is_outfile(stream, i)), None)
+    return parse_query(stream) if place is None else _into_outfile(stream, place)
+
+
+def _is_outfile(stream: TokenStream, ahead: int) -> bool:
+    return stream.word(ahead) == "INTO" and stream.word(ahead + 1) == "OUTFILE"
+
+
+def _into_outfile(stream: TokenStream, place: int) -> st.IntoOutfile:
+    """Parses a query that ends before a token, and what follows INTO OUTFILE."""
+    if not place:
+        stream.fail("a query")
+    before = replace(stream, tokens=stream.tokens[:place], end=stream.tokens[place].start)
+    query = parse_query(before)
+    stream.at = place + 2
+    uri = stream.string("a URI such as file:///directory/prefix")
+    form = stream.word_or_string("a format").lower() if stream.take("FORMAT", "AS") else "csv"
+    properties = stream.properties() if stream.take("PROPERTIES") else {}
+    return st.IntoOutfile(query, uri, form, properties)
 
 
 def _change_behind_with(stream: TokenStream) -> st.UpdateStatement | st.DeleteStatement | None:

@@ -31,6 +31,16 @@ class TableName:
 
 
 @dataclass(frozen=True)
+class IntoOutfile:
+    """SELECT .. INTO OUTFILE 'uri' [FORMAT AS form] [PROPERTIES (..)]."""
+
+    query: Query
+    uri: str
+    form: str
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True)
 class CreateDatabase:
     name: str
     if_not_exists: bool = False

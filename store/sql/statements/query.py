@@ -13,13 +13,16 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from seqstore.store.backup.target import Target
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.export.outfile import OutFile, write_rows
+from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.evaluate.select import QueryContext, explain_query
 from seqstore.store.sql.parse.query_parser import parse_select
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, Query
+from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, IntoOutfile, Query
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.session import Session
@@ -38,6 +41,18 @@ def _query(statement: Query, session: Session) -> Result:
         return Result(reader.read_all())
 
 
+def _into_outfile(statement: IntoOutfile, session: Session) -> Result:
+    """Writes the rows of a query to files; returns the row of Doris."""
+    out = OutFile.of(statement.uri, statement.form, statement.properties)
+    Target(out.directory).refuse_within(session.store.path)
+    with session.stream(statement.query) as reader:
+        written = write_rows(reader, out, cancellation.check)
+    counts = (written.files, written.rows, written.bytes)
+    columns = {name: pa.array([count], pa.int64()) for name, count in zip(_COUNTS, counts, strict=True)}
+    return Result(pa.table({**columns, "URL": [written.url]}))
+
+
+_COUNTS: Final = ("FileNumber", "TotalRows", "FileSize")
 _LEVELS: Final = ("VERBOSE", "GRAPH", "PARSED", "ANALYZED", "REWRITTEN", "LOGICAL", "PHYSICAL", "SHAPE",
                   "ALL")  # fmt: skip
 
@@ -154,7 +169,13 @@ def _action(then: exp.Expr) -> str:
     return "insert" if isinstance(then, exp.Insert) else "delete by key"
 
 
+def _refuse(stream: TokenStream) -> IntoOutfile:
+    """Stands for the parser of a kind that is read as a part of a query, never by its words."""
+    stream.fail("a query")
+
+
 KINDS: Final = (
     StatementKind(("SELECT", "WITH", "("), Query, parse_select, _query),
+    StatementKind(("SELECT INTO OUTFILE",), IntoOutfile, _refuse, _into_outfile, is_around=True),
     StatementKind(("EXPLAIN",), Explain, _parse_explain, _explain),
 )

@@ -121,6 +121,7 @@ SHOW VIEWS FROM d LIKE 'a%'
 ALTER TABLE d.t ADD COLUMN c INT KEY NOT NULL DEFAULT '1' FIRST, MODIFY COLUMN k BIGINT KEY NOT NULL
 SHOW ALTER TABLE COLUMN FROM d WHERE TableName = 't' AND State LIKE 'F%' ORDER BY CreateTime DESC, JobId LIMIT 1 OFFSET 2
 CANCEL ALTER TABLE COLUMN FROM d.t
+SELECT k FROM d.t INTO OUTFILE 'file:///nowhere/x' FORMAT AS csv_with_names PROPERTIES ("column_separator" = ",", "max_file_size" = "5MB")
 BACKUP SNAPSHOT d.l TO '/nowhere' EXCLUDE (a, b) PROPERTIES ("type" = "full", "timeout" = "60", "verify" = "true")
 RESTORE SNAPSHOT d.l FROM 's3://b/p' ON (a, b AS c) PROPERTIES ("backup_timestamp" = "x", "atomic_restore" = "true")
 SHOW BACKUP FROM d WHERE SnapshotName LIKE 'a%'
