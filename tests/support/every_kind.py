@@ -228,6 +228,7 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
     place = f"{made.files.parent}/backups"
     _run(
         session,
+        f"EXPORT TABLE listed TO 'file://{place}/part_'",
         f"BACKUP SNAPSHOT daily TO '{place}' ON (listed)",
         f"RESTORE SNAPSHOT daily FROM '{place}' ON (listed AS restored)",
     )

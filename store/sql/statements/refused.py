@@ -28,7 +28,6 @@ _REASONS: Final[dict[str, str]] = {
     "BACKUP GLOBAL": "users, roles and settings are not backed up; BACKUP SNAPSHOT has tables and views",
     "RESTORE GLOBAL": "users, roles and settings are not backed up; RESTORE SNAPSHOT has tables and views",
     "RECOVER": "a dropped table is gone; RESTORE SNAPSHOT has the tables of a backup",
-    **dict.fromkeys(("EXPORT",), "select the rows and write them where you read them"),
     **dict.fromkeys(("SHOW DATA", "SHOW TABLETS", "SHOW REPLICA"),
                     "sizes and rows are in information_schema.tables; there are no tablets"),
     **dict.fromkeys(("SET ROLE", "SET DEFAULT ROLE"), "all roles of a user are always active; use REVOKE"),

@@ -211,7 +211,8 @@ def test_objects_are_written_with_keys_of_the_properties(
             "s3.secret_key": "any",
         }
         pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-        text = f"SELECT k FROM source ORDER BY k INTO OUTFILE 's3://tests/out/part_' FORMAT AS PARQUET PROPERTIES ({pairs})"
+        query = "SELECT k FROM source ORDER BY k INTO OUTFILE 's3://tests/out/part_' FORMAT AS PARQUET"
+        text = f"{query} PROPERTIES ({pairs})"
         rows = last_result(session, text).rows
         assert rows is not None
         url = rows.to_pylist()[0]["URL"]

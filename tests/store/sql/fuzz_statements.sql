@@ -122,6 +122,9 @@ ALTER TABLE d.t ADD COLUMN c INT KEY NOT NULL DEFAULT '1' FIRST, MODIFY COLUMN k
 SHOW ALTER TABLE COLUMN FROM d WHERE TableName = 't' AND State LIKE 'F%' ORDER BY CreateTime DESC, JobId LIMIT 1 OFFSET 2
 CANCEL ALTER TABLE COLUMN FROM d.t
 SELECT k FROM d.t INTO OUTFILE 'file:///nowhere/x' FORMAT AS csv_with_names PROPERTIES ("column_separator" = ",", "max_file_size" = "5MB")
+EXPORT TABLE d.t WHERE k > 1 AND v = 'TO' TO 'file:///nowhere/x' PROPERTIES ("format" = "parquet", "columns" = "k, v", "label" = "l")
+SHOW EXPORT FROM d
+CANCEL EXPORT FROM d WHERE LABEL LIKE 'a%'
 BACKUP SNAPSHOT d.l TO '/nowhere' EXCLUDE (a, b) PROPERTIES ("type" = "full", "timeout" = "60", "verify" = "true")
 RESTORE SNAPSHOT d.l FROM 's3://b/p' ON (a, b AS c) PROPERTIES ("backup_timestamp" = "x", "atomic_restore" = "true")
 SHOW BACKUP FROM d WHERE SnapshotName LIKE 'a%'
