@@ -392,6 +392,12 @@ class Backups:
         """Whether the handle is closed or about to be."""
         return self._closing.is_set()
 
+    @property
+    @internal
+    def is_busy(self) -> bool:
+        """Whether a job of this handle runs."""
+        return bool(self._threads)
+
     @internal
     def join(self) -> None:
         """Waits until the jobs of this handle have ended."""

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 from seqstore import CorruptionError, Session, Settings, Store, StoreError, UnavailableError
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
+from seqstore.store.backup.stored_backups import backup_faults, stored_backups
+from seqstore.store.backup.target import Target
 from seqstore.store.catalog.catalog import TABLES
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.maintenance.recovery import file_ids
@@ -29,7 +31,7 @@ COLUMNS: Final = ("k BIGINT NOT NULL", "v STRING", "w BIGINT")
 _OPEN: Final = 'PROPERTIES ("delta.universalFormat.enabledFormats" = "delta", "open_every_seconds" = "0")'
 Step = Callable[[Any], object]  # takes the store, in offline work its directory
 # One step of these has several commits: after an error it may be done.
-SEVERAL_COMMITS: Final = ("routine_load", "modify_column", "repair")
+SEVERAL_COMMITS: Final = ("routine_load", "modify_column", "repair", "backup", "restore_snapshot")
 # The work on a store that no process has open. It begins with a damaged catalog.
 OFFLINE: Final = ("repair",)
 _JOB_SECONDS: Final = 4
@@ -150,6 +152,41 @@ def _modify(store: Store) -> None:
         raise UnavailableError("the job was cancelled", kind="disk")
 
 
+def _place_of(store: Store) -> str:
+    """Returns the place of backups: in the data directory, whose operations alone have faults."""
+    setattr(Target, "refuse_within", lambda _self, _directory: None)  # noqa: B010 - mypy knows the method
+    return str(store.path / "backups")
+
+
+def _back_up(store: Store) -> None:
+    """Makes a backup; one that a fault has cancelled is asked for again."""
+    _end_of_jobs(store)
+    if not stored_backups(_place_of(store)):
+        store.backups.backup("db", "daily", _place_of(store))
+        _end_of_jobs(store)
+    if not stored_backups(_place_of(store)):
+        raise UnavailableError("the backup was cancelled", kind="disk")
+
+
+def _restore_snapshot(store: Store) -> None:
+    """Restores a table under another name; it is there after the one commit of the job."""
+    _end_of_jobs(store)
+    if "copy" not in store.tables("db"):
+        store.backups.restore("db", "daily", _place_of(store), {"t": "copy"})
+        _end_of_jobs(store)
+    if "copy" not in store.tables("db"):
+        raise UnavailableError("the restoration was cancelled", kind="disk")
+
+
+def _end_of_jobs(store: Store) -> None:
+    """Waits for jobs; one that cannot store its end tries to until it can, or the store is closed."""
+    deadline = time.monotonic() + _JOB_SECONDS
+    while store.backups.is_busy:
+        if time.monotonic() > deadline:
+            raise UnavailableError("the job goes on", kind="disk")
+        time.sleep(0.005)
+
+
 def _create_routine(inbox: Path) -> Step:
     properties = f'"path" = "{inbox}/*.json"'
     return _sql(
@@ -197,6 +234,8 @@ def works(inbox: Path) -> dict[str, list[Step]]:
         "secret": [_sql(_WITH_SECRET)],
         "modify_column": [_modify],
         "repair": [repair],
+        "backup": [_back_up],
+        "restore_snapshot": [_back_up, _restore_snapshot],
     }
 
 
@@ -214,6 +253,7 @@ def contents(path: Path) -> dict[str, Any]:
 def _contents(store: Store) -> dict[str, Any]:
     found: dict[str, Any] = {}
     store.schema_changes.wait()  # those that a process left go on
+    store.backups.join()
     for name in store.tables("db"):
         table = store.table(f"db.{name}")
         columns = [f"{column.name} {column.type}" for column in table.schema.columns]
@@ -237,8 +277,12 @@ def _contents(store: Store) -> dict[str, Any]:
         for job in jobs
         if "spec" in job
     ]
+    place = _place_of(store)
+    found["backups"] = [[each.label, each.objects, each.error] for each in stored_backups(place)]
+    faults = backup_faults(place)
+    assert all("belongs to no readable backup" in fault for fault in faults), faults
     found["schema changes"] = [
-        [job["table"], job["state"]] for job in jobs if "spec" not in job and job["state"] != "CANCELLED"
+        [job["table"], job["state"]] for job in jobs if "revision" in job and job["state"] != "CANCELLED"
     ]
     return json.loads(json.dumps(found))  # type: ignore[no-any-return]
 
@@ -246,6 +290,8 @@ def _contents(store: Store) -> dict[str, Any]:
 def unnamed_files(path: Path) -> list[str]:
     """Returns the files of tables that no record of the catalog names."""
     unnamed = []
+    with open_store(path) as store:
+        store.backups.join()
     with open_store(path) as store, store.catalog.read() as tx:
         tables = {int.from_bytes(key) for key, _ in tx.items("tables")}
         for directory in (path / TABLES).iterdir():
