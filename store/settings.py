@@ -35,6 +35,7 @@ class Settings:
         rejected_rows_max: rejected rows that a result lists; all are counted.
         cache_bytes_max: size of the local cache of segment files on an object store.
         load_paths: directories and URIs below which LOAD LABEL and routine loads may read files.
+        output_paths: directories and URIs below which users of a server may have backups and exports.
         kafka_brokers: brokers that routine loads may read, as host:port, host or a pattern; without any,
             every broker for administrators and none for others.
         kafka_properties: further properties of the Kafka client that routine loads may set.
@@ -71,6 +72,7 @@ class Settings:
     rejected_rows_max: int = 1_000
     cache_bytes_max: int = 16 * _GIB
     load_paths: tuple[str, ...] = ()
+    output_paths: tuple[str, ...] = ()
     kafka_brokers: tuple[str, ...] = ()
     kafka_properties: tuple[str, ...] = ()
     secret_references: tuple[str, ...] = ()

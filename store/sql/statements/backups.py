@@ -17,6 +17,7 @@ from seqstore.store.backup.stored_backups import StoredBackup, stored_backups
 from seqstore.store.runtime.secret_words import masked_uri
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.places import require_place
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind
@@ -151,6 +152,7 @@ def _timeout(stream: TokenStream, properties: Mapping[str, str]) -> int:
 
 
 def _backup(statement: BackupSnapshot, session: Session) -> None:
+    require_place(session, statement.target)
     backups = session.store.backups
     job_id = backups.backup(
         statement.database or session.current_database(),
@@ -165,6 +167,7 @@ def _backup(statement: BackupSnapshot, session: Session) -> None:
 
 
 def _restore(statement: RestoreSnapshot, session: Session) -> None:
+    require_place(session, statement.target)
     job_id = session.store.backups.restore(
         statement.database or session.current_database(),
         statement.label,
@@ -331,7 +334,8 @@ def _parse_show_snapshot(stream: TokenStream) -> ShowSnapshot:
     return ShowSnapshot(target, label, timestamp)
 
 
-def _show_snapshot(statement: ShowSnapshot, _session: Session) -> Result:
+def _show_snapshot(statement: ShowSnapshot, session: Session) -> Result:
+    require_place(session, statement.target)
     found = [
         each
         for each in stored_backups(statement.target)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from seqstore.store.backup.target import Target
 from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import check_client_label, now_ms
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
@@ -28,6 +27,7 @@ from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.places import require_place
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import parse_database
 from seqstore.store.sql.session.statement_kind import StatementKind, parse
@@ -67,7 +67,7 @@ def _export(statement: ExportTable, session: Session) -> None:
     given = statement.properties
     form = given.get("format", "csv").lower()
     out = OutFile.of(statement.uri, form, {name: value for name, value in given.items() if name not in _OWN})
-    Target(out.directory).refuse_within(session.store.path)
+    require_place(session, out.directory)
     timeout = given.get("timeout", str(_TIMEOUT_SECONDS))
     if not timeout.isascii() or not timeout.isdigit() or not int(timeout):
         raise InvalidInputError(

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from seqstore.store.backup.target import Target
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.export.outfile import OutFile, write_rows
@@ -25,6 +24,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, IntoOutfile, Query
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
+from seqstore.store.sql.session.places import require_place
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind, kinds_by_class, parse_statement
 from seqstore.store.sql.write.changed_rows import OpenQuery
@@ -44,7 +44,7 @@ def _query(statement: Query, session: Session) -> Result:
 def _into_outfile(statement: IntoOutfile, session: Session) -> Result:
     """Writes the rows of a query to files; returns the row of Doris."""
     out = OutFile.of(statement.uri, statement.form, statement.properties)
-    Target(out.directory).refuse_within(session.store.path)
+    require_place(session, out.directory)
     with session.stream(statement.query) as reader:
         written = write_rows(reader, out, cancellation.check)
     counts = (written.files, written.rows, written.bytes)
