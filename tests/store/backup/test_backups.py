@@ -32,6 +32,7 @@ from seqstore.store.backup.stored_backups import backup_faults, stored_backups
 from seqstore.store.catalog.job_record import CANCELLED
 from tests.support.delta_reader import open_delta
 from tests.support.every_kind import every_kind
+from tests.support.forks.forked import run_forked
 from tests.support.object_store import WEED, object_store
 from tests.support.rows import MakeTable, rows_of
 from tests.support.statements import last_result, run
@@ -353,6 +354,24 @@ def test_a_cancelled_restoration_leaves_nothing(
         other.backups.wait(job_id)
     assert everything(other.table("db.t")) == kept
     assert sorted((other.path / "tables").rglob("*.*")) == files
+
+
+def test_another_opening_keeps_the_files_of_a_restoration(
+    store: Store, make_table: MakeTable, place: str, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sweep finds files of tables that the catalog does not name yet."""
+    table = make_table("k BIGINT NOT NULL", "v STRING")
+    table.upsert(rows(0, 900))
+    back_up(store, place)
+    pause = _Pause(monkeypatch, "download", 3)
+    job_id = other.backups.restore("db", "daily", place)
+    pause.reached.wait()
+    code = "import sys; from seqstore import Store; Store.open(sys.argv[1]).close()"
+    run_forked("-c", code, str(other.path)).check_returncode()
+    pause.go_on.set()
+    other.backups.wait(job_id)
+    assert other.table("db.t").check() == []
+    assert everything(other.table("db.t")) == everything(table)
 
 
 def test_a_closed_handle_leaves_its_job_to_the_next(
