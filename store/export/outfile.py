@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -92,12 +93,14 @@ class Written:
 
     Attributes:
         url: a pattern of their names, without keys.
+        names: in the directory of the `OutFile`.
     """
 
     files: int
     rows: int
     bytes: int
     url: str
+    names: tuple[str, ...] = ()
 
 
 def write_rows(rows: pa.RecordBatchReader, out: OutFile, check: Callable[[], None] = lambda: None) -> Written:
@@ -126,17 +129,18 @@ def write_rows(rows: pa.RecordBatchReader, out: OutFile, check: Callable[[], Non
             counts.bytes += part.bytes
             first = next(batches, None)
     except BaseException:
-        for name in names:
-            _discard(target, name)
+        discard(out, names)
         raise
-    return Written(len(names), counts.rows, counts.bytes, masked_uri(f"{directory}/{start}*{query}"))
+    url = masked_uri(f"{directory}/{start}*{query}")
+    return Written(len(names), counts.rows, counts.bytes, url, tuple(names))
 
 
-def _discard(target: Target, name: str) -> None:
-    try:
-        target.delete(name)
-    except StoreError:
-        return  # the error that is being raised has the same reason
+def discard(out: OutFile, names: Iterable[str]) -> None:
+    """Removes files that were written, as far as that is possible."""
+    target = Target(out.directory)
+    for name in names:
+        with suppress(StoreError):
+            target.delete(name)
 
 
 @dataclass

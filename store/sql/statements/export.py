@@ -18,7 +18,7 @@ from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import check_client_label, now_ms
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.export.job import EXPORTING, FINISHED, ExportJob, ExportJobs
-from seqstore.store.export.outfile import OutFile, Written, write_rows
+from seqstore.store.export.outfile import OutFile, Written, discard, write_rows
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.runtime.secret_words import masked_uri
@@ -95,7 +95,9 @@ def _export(statement: ExportTable, session: Session) -> None:
     job_id = jobs.add(job)
     run = _Run(jobs, job_id, query, out)
     if session.server.connection_id:
-        own = Session(session.store, job.db)
+        # With the limits of its user; the client may leave.
+        server = replace(session.server, has_client=lambda _is_cancelled: True)
+        own = Session(session.store, job.db, user=session.user, server=server)
         thread = threading.Thread(target=run.quietly, args=(own,), name=f"export-{job_id}", daemon=True)
         thread.start()
     else:
@@ -109,7 +111,7 @@ def _query(job: ExportJob, columns: list[str]) -> Query:
     parsed = parse(f"SELECT {listed} FROM `{job.db}`.`{job.table}`{condition}")
     if len(parsed) != 1 or not isinstance(parsed[0], Query):
         raise InvalidInputError(f"{job.where!r} is no condition", kind="syntax")
-    return parsed[0]
+    return replace(parsed[0], settings=(("query_timeout", str(job.timeout_seconds)),))
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,9 @@ class _Run:
         try:
             with session.stream(self.query) as reader:
                 written = write_rows(reader, self.out, self._checker())
-            self.jobs.change(self.job_id, lambda job: _finished(job, written))
+            if self.jobs.change(self.job_id, lambda job: _finished(job, written)).state != FINISHED:
+                discard(self.out, written.names)  # cancelled at the last moment
+                self._require_running()
         except BaseException as error:
             reason = error.message if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
             self.jobs.change(self.job_id, lambda job: job.cancelled(reason))
@@ -153,18 +157,22 @@ class _Run:
             if time.monotonic() - looked < _LOOK_SECONDS:
                 return
             looked = time.monotonic()
-            job = self.jobs.get(self.job_id)
-            if job.has_ended:
-                raise UnavailableError(f"export '{job.label}': {job.message}", kind="job_cancelled")
-            if job.is_late:
-                raise UnavailableError(f"timeout: it ran longer than {job.timeout_seconds} s", kind="timeout")
+            self._require_running()
 
         return check
 
+    def _require_running(self) -> None:
+        """Raises UnavailableError when the job was cancelled or its time is over."""
+        job = self.jobs.get(self.job_id)
+        if job.has_ended:
+            raise UnavailableError(f"export '{job.label}': {job.message}", kind="job_cancelled")
+        if job.is_late:
+            raise UnavailableError(f"timeout: it ran longer than {job.timeout_seconds} s", kind="timeout")
+
 
 def _finished(job: ExportJob, written: Written) -> ExportJob:
-    if job.has_ended:  # cancelled at the last moment: the files are whole, and named
-        return replace(job, url=written.url)
+    if job.has_ended:
+        return job
     return replace(
         job, state=FINISHED, owner=NO_OWNER, finished_ms=now_ms(), files=written.files, rows=written.rows,
         bytes=written.bytes, url=written.url,
