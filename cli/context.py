@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -30,13 +31,25 @@ class Settings:
     debug: bool = False
 
 
-def data_dir(ctx: typer.Context) -> Path:
+_given: ContextVar[Settings] = ContextVar("settings")
+
+
+def keep(settings: Settings) -> Settings:
+    """Keeps the options before the command for commands that take no context; returns them."""
+    _given.set(settings)
+    return settings
+
+
+def data_dir(ctx: typer.Context | None = None) -> Path:
     """Returns the data directory.
+
+    Args:
+        ctx: of the command; None reads what `keep` kept.
 
     Raises:
         typer.BadParameter: none was named.
     """
-    settings: Settings = ctx.obj
+    settings: Settings = _given.get() if ctx is None else ctx.obj
     if settings.data_dir is None:
         raise typer.BadParameter("give --data-dir DIR before the command, or set SEQSTORE_DATA_DIR")
     return settings.data_dir

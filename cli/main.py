@@ -19,7 +19,7 @@ from seqstore.cli import output
 from seqstore.cli.backup import backup, backups, restore
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
-from seqstore.cli.context import Settings
+from seqstore.cli.context import Settings, keep
 from seqstore.cli.demo_command import demo
 from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
@@ -119,7 +119,7 @@ def options(
 ) -> None:
     """Shared options."""
     prefer_avx2_sorts()
-    ctx.obj = Settings(data_dir, debug)
+    ctx.obj = keep(Settings(data_dir, debug))
 
 
 app.command("sql")(sql)

@@ -6,7 +6,7 @@ import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,14 +19,13 @@ from seqstore.cli.context import data_dir
 if TYPE_CHECKING:
     from seqstore.cli.server.service import Service
     from seqstore.cli.server.settings import ServerSettings
-    from seqstore.cli.workers.hub import Hub
+    from seqstore.cli.workers.hub import Seat
 
 _BACKLOG: Final = 1024  # clients that connect at once
 _PORTS: Final = {"http": "--http-port", "mysql": "--mysql-port"}
 
 
-def serve(  # noqa: PLR0913 - its parameters are the options of the command
-    ctx: typer.Context,
+def serve(
     http_port: Annotated[
         int, typer.Option("--http-port", min=0, max=65535, help="Port of stream load; 0 picks a free one.")
     ] = 8030,
@@ -58,27 +57,28 @@ def serve(  # noqa: PLR0913 - its parameters are the options of the command
     _prepare_process()  # before the imports of Arrow and DuckDB
     _need_packages()
     from seqstore.cli.server.server_process import ServerPlace, run_server
-    from seqstore.cli.server.settings import ServerSettings
     from seqstore.store import Settings
 
-    settings = ServerSettings.load(config) if config else ServerSettings()
-    given: dict[str, Any] = {
+    given = {
         "host": host,
         "advertised_address": advertise,
         "tls_certificate_file": str(tls_certificate) if tls_certificate else None,
         "tls_key_file": str(tls_key) if tls_key else None,
         "workers": workers,
     }
-    settings = _fitting(replace(settings, **{name: v for name, v in given.items() if v is not None}))
+    settings = _settings(config, given)
     engine = Settings.load(config) if config else Settings()
     count = settings.workers or len(os.sched_getaffinity(0))
-    seat = None
-    if count > 1:
-        hub = _hub(count, settings, (http_port, mysql_port))
-        seat = hub.run()
-        if seat is None:
-            raise typer.Exit(hub.exit_code)
-    run_server(ServerPlace(data_dir(ctx), settings, (http_port, mysql_port), seat), engine, _say_services)
+    seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
+    run_server(ServerPlace(data_dir(), settings, (http_port, mysql_port), seat), engine, _say_services)
+
+
+def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:
+    """Returns the settings of a file, with those of the command line before them."""
+    from seqstore.cli.server.settings import ServerSettings
+
+    settings = ServerSettings.load(config) if config else ServerSettings()
+    return _fitting(replace(settings, **{name: v for name, v in given.items() if v is not None}))
 
 
 def _prepare_process() -> None:
@@ -95,12 +95,20 @@ def _prepare_process() -> None:
     )
 
 
-def _hub(count: int, settings: ServerSettings, ports: tuple[int, int]) -> Hub:
-    """Opens the ports that all workers accept on."""
+def _seat(count: int, settings: ServerSettings, ports: tuple[int, int]) -> Seat:
+    """Opens the ports and runs the hub of several workers; returns the seat in each of them.
+
+    Raises:
+        typer.Exit: this is the hub, and the workers have ended.
+    """
     from seqstore.cli.workers.hub import Hub
 
     listeners = {name: _listener(settings.host, port, name) for name, port in zip(_PORTS, ports, strict=True)}
-    return Hub(count, listeners, settings.connection_limits(), settings.stop_seconds, _say_where)
+    hub = Hub(count, listeners, settings.connection_limits(), settings.stop_seconds, _say_where)
+    seat = hub.run()
+    if seat is None:
+        raise typer.Exit(hub.exit_code)
+    return seat
 
 
 def _listener(host: str, port: int, name: str) -> socket.socket:

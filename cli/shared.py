@@ -52,7 +52,7 @@ class NoReplicas:
     """There are no other processes."""
 
     def tell(self, key: bytes, value: Any) -> None:
-        """Tells nobody."""
+        """Tells no other process."""
 
     def follow(self, learn: Callable[[bytes, Any], None]) -> None:
         """Learns nothing."""

@@ -1,4 +1,4 @@
-"""The frames between the hub and a worker: msgpack arrays on a socket pair, which nobody else can reach.
+"""The frames between the hub and a worker: msgpack arrays on a socket pair, which no other process can reach.
 
 worker to hub   [id, operation, *arguments]    id 0 expects no reply
 hub to worker   [id, "reply", value]           also [id, "refused", class, message, kind]

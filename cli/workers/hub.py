@@ -2,7 +2,7 @@
 
 start      the first worker (place 0) opens the store and takes up jobs; the others begin when it is ready
 watch      a worker that ends is replaced in its place, after a pause if it did not live long
-SIGTERM    the hub closes the ports and passes the signal on to all; who is late is killed
+SIGTERM    the hub closes the ports and passes the signal on to all; a late worker is killed
 SIGHUP     is passed on
 its end    ends all workers at once, as a crash does (PR_SET_PDEATHSIG, and the end of the channel)
 

@@ -92,7 +92,7 @@ class HubClient:
             return
         reply = self._asked.pop(number, None)
         if reply is None or not reply.set_running_or_notify_cancel():
-            if kind == "reply" and values[0] is True:  # a seat that nobody waits for any more
+            if kind == "reply" and values[0] is True:  # a seat whose request was given up
                 self._send([0, "leave", number])
             return
         if kind == "reply":

@@ -219,7 +219,7 @@ class SharedAdmission(Admission):
 
 
 class SharedQueues(WorkloadQueues):
-    """Statements of workload groups over all workers. Groups without a limit ask nobody."""
+    """Statements of workload groups over all workers. Groups without a limit need no question."""
 
     def __init__(self, hub: HubClient) -> None:
         super().__init__()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store
+from tests.cli.workers.worker_server import WorkerServer, serving_workers, write_settings
 from tests.support.rows import schema_of
-from tests.support.worker_server import WorkerServer, serving_workers, write_settings
 
 SETTINGS = {"user_loads_max": 1, "mysql_connections_max": 60, "mysql_user_connections_max": 3}
 

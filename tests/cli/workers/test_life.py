@@ -21,8 +21,8 @@ import pytest
 from seqstore import Store
 from tests.cli.mysql_client import ask
 from tests.cli.workers.conftest import make_store
+from tests.cli.workers.worker_server import WorkerServer, eventually, serving_workers, write_settings
 from tests.support.http_server import Client, ServerProcess, basic
-from tests.support.worker_server import WorkerServer, eventually, serving_workers, write_settings
 from tests.weight import by_form
 
 CLIENTS = 6

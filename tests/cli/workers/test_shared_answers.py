@@ -20,8 +20,8 @@ from seqstore.cli.workers.worker_shared import shared_by
 from seqstore.store.sql.session.server_context import ServerContext
 from tests.cli.mysql_client import ask
 from tests.cli.server.test_routes import REQUESTS
+from tests.cli.workers.worker_server import WorkerServer, eventually
 from tests.support.http_server import basic
-from tests.support.worker_server import WorkerServer, eventually
 
 ENDLESS = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1e12) SELECT max(n) FROM r"
 
