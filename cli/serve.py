@@ -68,7 +68,7 @@ def serve(
     }
     settings = _settings(config, given)
     engine = Settings.load(config) if config else Settings()
-    count = settings.workers or len(os.sched_getaffinity(0))
+    count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
     run_server(ServerPlace(data_dir(), settings, (http_port, mysql_port), seat), engine, _say_services)
 
@@ -93,6 +93,10 @@ def _prepare_process() -> None:
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING, handlers=[handler]
     )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _seat(count: int, settings: ServerSettings, ports: tuple[int, int]) -> Seat:

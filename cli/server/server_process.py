@@ -20,7 +20,13 @@ from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.mysql_service import MysqlService
 from seqstore.cli.server.scan_services import FlightService, ThriftService
-from seqstore.cli.server.service import BackgroundService, Service, run_services, warn_of_empty_password
+from seqstore.cli.server.service import (
+    STOP_SIGNALS,
+    BackgroundService,
+    Service,
+    run_services,
+    warn_of_empty_password,
+)
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.cli.sessions import ServerSessions
 from seqstore.cli.shared import Shared
@@ -109,7 +115,11 @@ def run_server(place: ServerPlace, engine: Settings, started: Callable[[Sequence
                 hub.say("ready", addresses, services.scan_ports())
 
         running = run_services(
-            services.all(), ready, stop_seconds=settings.stop_seconds, stop_waiting=store.catalog.stop_waiting
+            services.all(),
+            ready,
+            stop_seconds=settings.stop_seconds,
+            stop_waiting=store.catalog.stop_waiting,
+            abandoning=STOP_SIGNALS if hub is None else (signal.SIGINT,),
         )
         asyncio.run(running)
 

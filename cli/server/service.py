@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from seqstore.store import InvalidInputError, Store
@@ -25,6 +25,7 @@ from seqstore.store.runtime.addresses import is_loopback
 # Loads hand turns to each other while others parse. Each time Python lets the one that parses go on for this
 # long; with its usual 5 ms 64 clients that share commits were three times as slow.
 _SWITCH_SECONDS: Final = 0.0005
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 _AFTER_SECONDS: Final = 5.0  # for work that no longer waits, to end and to say so
 _LOG: Final = logging.getLogger(__name__)
 
@@ -67,6 +68,7 @@ async def run_services(
     *,
     stop_seconds: float,
     stop_waiting: Callable[[], None],
+    abandoning: Collection[int] = STOP_SIGNALS,
 ) -> None:
     """Starts all, calls `started`, waits for a signal, stops all.
 
@@ -74,11 +76,13 @@ async def run_services(
         stop_seconds: how long services may take to stop; then `stop_waiting` is called, and the process ends
             soon after, whatever its threads wait for.
         stop_waiting: makes waits for other processes fail.
+        abandoning: signals that abandon running work when they come second. A worker may get SIGTERM twice:
+            from its hub, and from what stops all processes of a service.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, ending.set)
     running: list[Service] = []
     try:
@@ -89,6 +93,8 @@ async def run_services(
         await ending.wait()
     finally:
         ending.clear()
+        for number in set(STOP_SIGNALS) - set(abandoning):
+            loop.add_signal_handler(number, lambda: None)
         _end_after(stop_seconds, stop_waiting)
         await _stop(running, ending)
 

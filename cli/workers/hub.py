@@ -275,12 +275,14 @@ class Hub:
                     self._pass_on(signal.SIGHUP)
 
     def _stop(self) -> None:
-        """Passes the signal on: a second one makes workers abandon what they wait for."""
-        if self._stopping_since is None:
-            self._stopping_since = time.monotonic()
-            self._begin_at.clear()
-            for listener in self._listeners.values():
-                listener.close()
+        """Passes the signal on; a second one makes workers abandon what they wait for."""
+        if self._stopping_since is not None:
+            self._pass_on(signal.SIGINT)
+            return
+        self._stopping_since = time.monotonic()
+        self._begin_at.clear()
+        for listener in self._listeners.values():
+            listener.close()
         self._pass_on(signal.SIGTERM)
 
     def _pass_on(self, number: int) -> None:
@@ -301,7 +303,7 @@ class Hub:
 
     def _ended(self, worker: _Worker, code: int) -> None:
         if self._stopping_since is not None:
-            self.exit_code = self.exit_code or (0 if code in (0, -signal.SIGTERM) else 1)
+            self.exit_code = self.exit_code or (0 if code in (0, -signal.SIGTERM, -signal.SIGINT) else 1)
             return
         if not self._has_started and code > 0:  # it has said why
             self.exit_code = code

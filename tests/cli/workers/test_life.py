@@ -216,22 +216,67 @@ def test_the_first_worker_is_replaced_with_its_services_on_their_ports(tmp_path:
         assert str(port) in str(nodes)
 
 
+def begin_load(server: WorkerServer) -> socket.socket:
+    """Sends the head and a part of a load, which one of the workers has accepted."""
+    slow = socket.create_connection((server.client.host, server.client.port), timeout=120)
+    head = f"PUT /api/db/t/_stream_load HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('ann:')}\r\n"
+    slow.sendall(f"{head}column_separator: ,\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n6,6\n\r\n".encode())
+    running = b"} 1.0"
+    eventually(
+        lambda: any(
+            line.startswith(b"seqstore_stream_loads_running{") and line.endswith(running)
+            for line in server.client.request("GET", "/metrics", user=None).body.splitlines()
+        ),
+        "running load",
+    )
+    return slow
+
+
 def test_sigterm_stops_all_within_their_time(tmp_path: Path, data: Path) -> None:
     """A load that waits for its client is aborted after `stop_seconds`; a query ends at once."""
     config = write_settings(tmp_path / "server.toml", stop_seconds=STOP_SECONDS)
     with serving_workers(data, 2, "--config", str(config)) as server:
         workers = server.workers()
-        slow = socket.create_connection((server.client.host, server.client.port), timeout=120)
-        head = f"PUT /api/db/t/_stream_load HTTP/1.1\r\nHost: localhost\r\nAuthorization: {basic('ann:')}\r\n"
-        slow.sendall(
-            f"{head}column_separator: ,\r\nTransfer-Encoding: chunked\r\n\r\n4\r\n6,6\n\r\n".encode()
-        )
-        server.worker_of(slow)
+        slow = begin_load(server)
         begun = time.monotonic()
         assert server.stop() == 0
         assert time.monotonic() - begun < STOP_SECONDS + 60
         assert all(map(is_gone, workers))
         assert b"the server is stopping" in slow.recv(65536)
+        slow.close()
+    assert rows_of(data) == {}
+
+
+def test_a_load_ends_although_all_processes_get_the_signal(data: Path) -> None:
+    """systemd sends SIGTERM to every process of a service, so workers get it twice: nothing is abandoned."""
+    with serving_workers(data, 2) as server:
+        slow = begin_load(server)
+        for pid in server.workers():
+            os.kill(pid, signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        with suppress(ConnectionRefusedError):
+            while True:  # until the hub has closed the ports
+                socket.create_connection((server.client.host, server.client.port), timeout=60).close()
+        slow.sendall(b"0\r\n\r\n")
+        assert b"Success" in slow.recv(65536)
+        slow.close()
+        assert server.process.wait(60) == 0
+    assert rows_of(data) == {6: 6}
+
+
+def test_a_second_signal_abandons_what_runs(data: Path) -> None:
+    with serving_workers(data, 2) as server:
+        slow = begin_load(server)
+        server.process.send_signal(signal.SIGTERM)
+        with suppress(ConnectionRefusedError):
+            while True:
+                socket.create_connection((server.client.host, server.client.port), timeout=60).close()
+        workers = server.workers()
+        server.process.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        server.process.wait(60)
+        assert time.monotonic() - begun < 25, "it did not wait for stop_seconds"
+        assert all(map(is_gone, workers))
         slow.close()
     assert rows_of(data) == {}
 

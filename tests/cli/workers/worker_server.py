@@ -144,8 +144,7 @@ def serving_workers(data_dir: Path, workers: int, *options: str, **given: Any) -
         yield server
     finally:
         server.close_clients()
-        if server.process.poll() is None:
-            server.kill()
+        server.kill()
 
 
 def write_settings(path: Path, **settings: Any) -> Path:
