@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -17,12 +17,26 @@ if TYPE_CHECKING:
     from seqstore.store import Store
 
 
+class _Target(str):
+    """The name of the table, with the context of the command, which would be one parameter more."""
+
+    ctx: typer.Context
+
+    @classmethod
+    def of(cls, ctx: typer.Context, name: str) -> _Target:
+        """Returns the value of the option."""
+        target = cls(name)
+        target.ctx = ctx
+        return target
+
+
 def load_files(
-    ctx: typer.Context,
     paths: Annotated[
         list[Path], typer.Argument(metavar="FILE|DIR...", help="Files, and directories of files.")
     ],
-    into: Annotated[str, typer.Option("--into", metavar="DB.TABLE", help="Where the rows go.")],
+    into: Annotated[
+        str, typer.Option("--into", metavar="DB.TABLE", help="Where the rows go.", callback=_Target.of)
+    ],
     key: Annotated[
         list[str] | None,
         typer.Option("--key", metavar="COLUMN", help="A column of a new table's key; may be repeated."),
@@ -36,6 +50,14 @@ def load_files(
     ] = "",
     separator: Annotated[str, typer.Option("--separator", help="Between the fields of CSV.")] = ",",
     timezone: Annotated[str, typer.Option("--timezone", metavar="ZONE", help="Of values with a zone.")] = "",
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property",
+            metavar="NAME=VALUE",
+            help="A property of a new table; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Load files into a table, all or nothing; makes the table of their columns where there is none."""
     split_table(into)
@@ -44,8 +66,8 @@ def load_files(
     from seqstore.store.catalog.job_record import CANCELLED
 
     load = FilesLoad(into, [str(path) for path in paths], form.lower(), separator, timezone)
-    with open_store(ctx, create=True) as store:
-        is_new = _make_table(store, load, key or [], sequence)
+    with open_store(cast(_Target, into).ctx, create=True) as store:
+        is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
         folders = [os.path.dirname(path) for path in load.files]
         _, job = BrokerLoad(store, load.spec(), folders).run()
         if is_new and job.state == CANCELLED:
@@ -54,7 +76,19 @@ def load_files(
     report(job)
 
 
-def _make_table(store: Store, load: FilesLoad, key: list[str], sequence: str | None) -> bool:
+def _parsed(properties: list[str]) -> dict[str, str]:
+    found = {}
+    for each in properties:
+        name, equals, value = each.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"--property: expected NAME=VALUE, found {each!r}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _make_table(
+    store: Store, load: FilesLoad, key: list[str], sequence: str | None, properties: dict[str, str]
+) -> bool:
     """Makes the database and the table where they are missing, and prints the statements.
 
     Returns:
@@ -77,8 +111,14 @@ def _make_table(store: Store, load: FilesLoad, key: list[str], sequence: str | N
                 f"{load.table} has the sequence {schema.sequence_column}, found --sequence {sequence}",
                 kind="bad_sequence",
             )
+        if properties:
+            raise InvalidInputError(
+                f"{load.table} exists, and --property is for new tables; set {', '.join(properties)} by "
+                "ALTER TABLE .. SET",
+                kind="bad_property",
+            )
         return False
-    schema = load.declared(key, sequence)
+    schema = load.declared(key, sequence, properties)
     if database not in store.databases():
         store.create_database(database)
         output.say(f"CREATE DATABASE {database};")

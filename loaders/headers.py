@@ -76,6 +76,7 @@ _NOT_OF_CHANGES: Final = (
 _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 KNOWN_HEADERS: Final = frozenset(
     """
+    auto_create auto_create_key auto_create_sequence
     change_position change_table change_time_unit column_separator columns comment compress_type delete
     empty_field_as_null enclose escape
     exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
@@ -179,6 +180,8 @@ class StreamLoadOptions:
         new_key_behavior: APPEND or ERROR.
         ignore_null: in partial updates, a NULL cell means "keep".
         memory_bytes: of a batch with its expressions (`exec_mem_limit`), 0 for no limit (LH24).
+        auto_create: the load makes its table where there is none, with the key and the sequence of
+            `auto_create_key` and `auto_create_sequence`.
         schema_evolution: one of `EVOLUTIONS`: what a load may change of the table's schema.
         txn_app_id, txn_version: of an idempotent load (`txnAppId`, `txnVersion`, or with underlines).
     """
@@ -211,6 +214,9 @@ class StreamLoadOptions:
     txn_app_id: str | None = None
     txn_version: int | None = None
     schema_evolution: str = "off"
+    auto_create: bool = False
+    auto_create_key: tuple[str, ...] = ()
+    auto_create_sequence: str = ""
 
     @property
     def evolves(self) -> bool:
@@ -278,6 +284,9 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         txn_app_id=given.get("txnappid") or given.get("txn_app_id") or None,
         txn_version=_txn_version(given),
         schema_evolution=evolution_in(given),
+        auto_create=_flag(given, "auto_create"),
+        auto_create_key=_names(given.get("auto_create_key", "")),
+        auto_create_sequence=given.get("auto_create_sequence", "").strip("`"),
     )
     _check_unused(given)
     _check_together(options, given)
@@ -353,7 +362,7 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
         trim_double_quotes=_flag(given, "trim_double_quotes"),
         skip_lines=skip,
         empty_field_as_null=_flag(given, "empty_field_as_null")
-        or (not given.get("empty_field_as_null") and evolution_in(given) != "off"),  # EV6
+        or (not given.get("empty_field_as_null") and _takes_fields(given)),  # EV6
     )
     if options.separator == options.delimiter:
         raise _bad("column_separator and line_delimiter must differ", "column_separator")
@@ -560,8 +569,11 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         _check_flexible(options, given)
     if options.is_changes:
         _check_changes(options, given)
-    if options.evolves:
-        _check_evolving(options, given)
+    if options.evolves or options.auto_create:
+        _check_evolving(options, given, "schema_evolution" if options.evolves else "auto_create")
+    for name in ("auto_create_key", "auto_create_sequence"):
+        if given.get(name) and not options.auto_create:
+            raise _bad(f"{name}: only for a load with auto_create: true", name)
     if options.merge_type == "MERGE" and not options.delete:
         raise _bad("Excepted DELETE ON clause when merge type is MERGE.", "delete")
     if options.merge_type != "MERGE" and options.delete:
@@ -581,18 +593,23 @@ def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         raise _bad("Don't support flexible partial update when 'fuzzy_parse' is enabled", "fuzzy_parse")
 
 
-def _check_evolving(options: StreamLoadOptions, given: Mapping[str, str]) -> None:
+def _takes_fields(given: Mapping[str, str]) -> bool:
+    """Returns whether each field is the column of its name."""
+    return evolution_in(given) != "off" or _flag(given, "auto_create")
+
+
+def _check_evolving(options: StreamLoadOptions, given: Mapping[str, str], by: str) -> None:
     """Checks that no header contradicts fields that become columns (EV7)."""
     for name in _NOT_EVOLVING:
         if given.get(name):
-            raise _bad(f"{name} does not go with schema_evolution: a field is the column of its name", name)
+            raise _bad(f"{name} does not go with {by}: a field is the column of its name", name)
     if options.format == "csv":
-        raise _bad("schema_evolution: CSV needs names of its fields; use format csv_with_names", "format")
+        raise _bad(f"{by}: CSV needs names of its fields; use format csv_with_names", "format")
     if options.json.strip_outer_array and given.get("read_json_by_line", "").lower() == "true":
-        raise _bad("schema_evolution: expected lines of objects, or one array of them", "strip_outer_array")
+        raise _bad(f"{by}: expected lines of objects, or one array of them", "strip_outer_array")
     if options.two_phase_commit:
         raise _bad(
-            "two_phase_commit does not go with schema_evolution: rows and columns come in one commit",
+            f"two_phase_commit does not go with {by}: rows and columns come in one commit",
             "two_phase_commit",
         )
 

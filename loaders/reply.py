@@ -68,6 +68,7 @@ class Progress:
         milliseconds: by the name of the reply's field.
         error_url: path of the error log.
         warning: a suspicion about rows that were loaded.
+        created: the statement of the table that the load has made.
         schema_changes: of the table, made with the rows, in words.
         skipped: why its rows were left out, though it counts as a success; empty when they were not.
     """
@@ -86,6 +87,7 @@ class Progress:
     warning: str = ""
     skipped: str = ""
     schema_changes: tuple[str, ...] = ()
+    created: str = ""
 
     @property
     def total_rows(self) -> int:

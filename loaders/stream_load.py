@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from seqstore.loaders.begin import begin
+from seqstore.loaders.created_table import loaded_table
 from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
@@ -75,15 +76,16 @@ def stream_load(
     started = time.monotonic()
     try:
         options = parse_headers(headers)
-        load = StreamLoad(store, store.table(f"{database}.{table}"), options, progress, turn)
-        load.run(counted)
+        with loaded_table(store, f"{database}.{table}", options, cast(BinaryIO, counted)) as found:
+            progress.created = found.created
+            StreamLoad(store, found.table, found.options, progress, turn).run(found.body)
     except MemoryError:
         reply = reply_for_error(progress, out_of_memory("the load found no memory"))
     except (StoreError, OSError, pa.ArrowException) as error:
         reply = reply_for_error(progress, error)
     else:
         reply = make_reply(progress, SUCCESS, progress.skipped or "OK")
-    notes = [progress.warning, *progress.schema_changes] if reply.is_success else []
+    notes = [progress.warning, *progress.schema_changes, progress.created] if reply.is_success else []
     for note in (*notes, unknown_headers(headers)):
         reply["Message"] += f"; {note}" if note else ""
     reply["LoadTimeMs"] = _milliseconds(started)
@@ -148,7 +150,7 @@ class StreamLoad:
             return self._table.schema
         return self._base if self._evolution is None else self._evolution.schema
 
-    def run(self, body: _CountedBody) -> None:
+    def run(self, body: BinaryIO) -> None:
         """Begins the load, plans it, reads and writes the rows, and commits or pre-commits.
 
         Raises:
@@ -156,11 +158,11 @@ class StreamLoad:
         """
         with waiting_at_most(self._deadline - time.monotonic()):
             if self._options.evolves:
-                self._run_evolving(cast(BinaryIO, body))
+                self._run_evolving(body)
                 return
-            text = text_of(body.inner, self._options) if self._may_group() else None
+            text = text_of(getattr(body, "inner", body), self._options) if self._may_group() else None
             if text is None or not self._run_joined(text, body):
-                self._run(cast(BinaryIO, body))
+                self._run(body)
 
     def _run_evolving(self, body: BinaryIO) -> None:
         """Loads a body with the columns that it needs; again if another load has changed the schema (EV5)."""
@@ -186,13 +188,13 @@ class StreamLoad:
         self._progress.txn_id, self._progress.error_url = -1, ""
         self._buffer, self._bad, self._bad_written, self._is_first = RowBuffer(), [], [], True
 
-    def _run_joined(self, text: bytes, body: _CountedBody) -> bool:
+    def _run_joined(self, text: bytes, body: BinaryIO) -> bool:
         """Loads the body together with others that wait; returns False if it must be read alone."""
 
         def run(bodies: JoinedBodies, turn: AbstractContextManager[Any]) -> Progress:
             if bodies.is_one:
                 self._turn, self._bodies = turn, bodies
-                self._run(cast(BinaryIO, body))
+                self._run(body)
                 return self._progress
             joined = StreamLoad(self._store, self._table, self._options, Progress(), turn, bodies)
             joined._run(bodies.body())

@@ -191,8 +191,8 @@ class StreamLoadApi:
         def run() -> StreamLoadReply:
             try:
                 self._store.accounts.require(user, "LOAD", *target_of(headers))
-                if evolution_in(headers) != "off":
-                    self._store.accounts.require(user, "ALTER", *target_of(headers))
+                for privilege, *name in _more_privileges(headers, target_of(headers)):
+                    self._store.accounts.require(user, privilege, *name)
             except StoreError as error:
                 return refusal(headers, error)
             return load(body, headers, turn=self._turn(body))
@@ -323,6 +323,16 @@ class StreamLoadApi:
         if len(data) != announced:
             raise _bad(f"receive body don't equal with body bytes, body bytes={len(data)} of {announced}")
         return io.BytesIO(data)
+
+
+def _more_privileges(headers: Mapping[str, str], target: tuple[str, str]) -> list[tuple[str, ...]]:
+    """Returns the privileges that a load needs beside LOAD, each with what it is on (EV8, EV10)."""
+    found: list[tuple[str, ...]] = []
+    if evolution_in(headers) != "off":
+        found.append(("ALTER", *target))
+    if headers.get("auto_create", "").strip().lower() == "true":
+        found.append(("CREATE", target[0]))
+    return found
 
 
 async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,18 +14,14 @@ from typing import Final
 from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec, format_of
 from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions
+from seqstore.loaders.inference.declared_table import declared_table
 from seqstore.loaders.inference.file_columns import columns_of, csv_names, joined_columns
 from seqstore.store.errors import InvalidInputError, NotFoundError
-from seqstore.store.schema.column import Column
-from seqstore.store.schema.declaration import leading_columns
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.types.column_types import ColumnType
 
 _SUFFIXES: Final = ("csv", "json", "jsonl", "ndjson", "parquet", "orc", "arrow")
 _COMPRESSIONS: Final = ("", "gz", "bz2", "lz4", "zst", "zstd", "deflate")
-_KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
 _CSV: Final = "csv_with_names"
-_SEQUENCES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT", "DATE", "DATETIME")
 
 
 @dataclass(frozen=True)
@@ -64,49 +60,25 @@ class FilesLoad:
             found += own
         return list(dict.fromkeys(found))
 
-    def declared(self, key: Sequence[str], sequence: str | None) -> TableSchema:
+    def declared(
+        self, key: Sequence[str], sequence: str | None, properties: Mapping[str, str] | None = None
+    ) -> TableSchema:
         """Returns the declaration of a table for the files, from their schemas or all of their values.
 
         Args:
             key: the columns of the unique key; none for a duplicate table.
             sequence: the mapped column; change streams have a hidden sequence instead.
+            properties: of the table.
 
         Raises:
-            InvalidInputError: the files have no such columns, or the sequence has no fitting type.
+            InvalidInputError: the files have no such columns, the sequence has no fitting type, or a property
+                is bad.
         """
         types = joined_columns([columns_of(self._input(path), self._options(path)) for path in self.files])
         if not types:
             raise InvalidInputError(f"no file names a column: {', '.join(self.files[:5])}", kind="no_schema")
-        names = {name.lower(): name for name in types}
-        for name in (*key, *([sequence] if sequence else [])):
-            if name.lower() not in names:
-                raise InvalidInputError(
-                    f"column {name!r} is not among the columns of the files: {', '.join(types)[:500]}",
-                    kind="unknown_column",
-                )
-        keys = [names[name.lower()] for name in key]
-        columns = [Column(name, _key_type(types[name]), nullable=False) for name in keys]
-        columns += [Column(name, kind) for name, kind in types.items() if name not in keys]
-        return TableSchema.create(
-            columns,
-            keys,
-            duplicate_key=None if keys else leading_columns(columns),
-            properties=self._properties(names[sequence.lower()] if sequence else None, types),
-            distribution=f"HASH({', '.join(f'`{name}`' for name in keys)}) BUCKETS AUTO" if keys else "",
-        )
-
-    def _properties(self, sequence: str | None, types: dict[str, ColumnType]) -> dict[str, str]:
-        if sequence is not None:
-            if types[sequence].name not in _SEQUENCES:
-                raise InvalidInputError(
-                    f"sequence {sequence!r}: expected integers, dates or times, found {types[sequence].sql}",
-                    kind="bad_sequence",
-                )
-            return {"function_column.sequence_col": sequence}
-        if self.file_format in CHANGE_FORMATS:
-            flexible = {"enable_unique_key_skip_bitmap_column": "true"}
-            return {"function_column.sequence_type": "LARGEINT", **flexible}
-        return {}
+        is_changes = self.file_format in CHANGE_FORMATS
+        return declared_table(types, key, sequence, properties or {}, is_changes=is_changes)
 
     def spec(self) -> LoadSpec:
         """Returns the load of all files in one commit."""
@@ -154,8 +126,3 @@ def _below(directory: Path) -> list[str]:
         if known and path.is_file() and not any(part.startswith((".", "_")) for part in inner):
             found.append(str(path))
     return found
-
-
-def _key_type(kind: ColumnType) -> ColumnType:
-    """Returns the type of a key column: a STRING cannot be a key."""
-    return _KEY_TEXT if kind.name == "STRING" else kind

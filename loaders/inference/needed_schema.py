@@ -63,14 +63,15 @@ class NeededSchema:
     """Collects what the fields of some bodies need of a table.
 
     Args:
-        base: the table's schema.
+        base: the table's schema, None where there is no table.
         mode: `add` or `widen`.
     """
 
-    def __init__(self, base: TableSchema, mode: str) -> None:
+    def __init__(self, base: TableSchema | None, mode: str) -> None:
         self._base = base
-        self.columns = {column.name.lower(): column.type for column in base.columns}
-        self._names = {column.name.lower(): column.name for column in base.columns}
+        known = () if base is None else base.columns
+        self.columns = {column.name.lower(): column.type for column in known}
+        self._names = {column.name.lower(): column.name for column in known}
         widens = self.columns if mode == "widen" else {}
         self._wider = {name: WiderType(kind) for name, kind in widens.items()}
         self._new: dict[str, _NewColumn] = {}
@@ -84,13 +85,18 @@ class NeededSchema:
             elif name in self._wider:
                 self._wider[name].see(each.values)
 
+    def added(self) -> list[Column]:
+        """Returns the columns that fields without one need, in the order of the fields."""
+        return [column for each in self._new.values() if (column := each.column) is not None]
+
     def evolution(self, table: Table) -> Evolution | None:
         """Returns the next schema of the table, None where it has all that is needed.
 
         Raises:
             InvalidInputError: a field cannot be a column.
         """
-        added = [column for each in self._new.values() if (column := each.column) is not None]
+        assert self._base is not None
+        added = self.added()
         widened = {
             self._names[name]: wider.type
             for name, wider in self._wider.items()

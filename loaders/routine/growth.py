@@ -1,12 +1,15 @@
-"""`schema_evolution` of a routine load: the schemas that the rows of a piece need (EV9)."""
+"""`schema_evolution` and `auto_create` of a routine load: what the rows of a piece need (EV9, EV10)."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Final
 
 from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.inference.declared_table import table_of
 from seqstore.loaders.inference.field_values import field_values
 from seqstore.loaders.inference.needed_schema import NeededSchema
 from seqstore.loaders.routine.destination import Destination
@@ -14,8 +17,11 @@ from seqstore.loaders.routine.source import Body, Piece
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.errors import NotFoundError
 from seqstore.store.publish.evolution import Evolution
+from seqstore.store.sql.session.show_output import create_table_text
 from seqstore.store.store import Store
 from seqstore.store.table import Table
+
+_log: Final = logging.getLogger(__name__)
 
 
 class Growth:
@@ -25,12 +31,42 @@ class Growth:
         table: None where the messages name their tables.
 
     Attributes:
-        is_on: the job may change schemas.
+        is_on: the job may change schemas or make tables.
     """
 
     def __init__(self, store: Store, spec: RoutineSpec, table: Table | None) -> None:
         self._store, self._spec, self._table = store, spec, table
-        self.is_on = spec.options("").evolves
+        options = spec.options("")
+        self._evolves, self._creates = options.evolves, options.auto_create
+        self.is_on = self._evolves or self._creates
+
+    def begin(self, pieces: Sequence[Piece]) -> dict[str, Evolution]:
+        """Makes the tables that the pieces of a new task need; returns their new schemas."""
+        for piece in pieces if self._creates else ():
+            for body in piece.bodies():
+                if body.table and self._is_missing(body.table):
+                    with body.open() as opened:
+                        schema = table_of(opened, self._options(piece, body))
+                    self._store.create_table(
+                        f"{self._spec.database}.{body.table}", schema, if_not_exists=True
+                    )
+                    _log.info("routine load %s: %s", self._spec.name, create_table_text(body.table, schema))
+        return self.needed_by(pieces)
+
+    def is_needed_by(self, piece: Piece, to: Destination) -> bool:
+        """Returns whether a piece needs a table or a schema that a task does not have."""
+        if self._creates and any(body.table and self._is_missing(body.table) for body in piece.bodies()):
+            return True
+        return bool(self.needed_by([piece], to))
+
+    def _is_missing(self, table: str) -> bool:
+        try:
+            self._named(table)
+        except NotFoundError as error:
+            if error.kind != "unknown_table":
+                raise
+            return True
+        return False
 
     def needed_by(self, pieces: Sequence[Piece], to: Destination | None = None) -> dict[str, Evolution]:
         """Returns the new schemas that pieces need, by table; none without the property.
@@ -41,7 +77,7 @@ class Growth:
         Raises:
             StoreError: a piece is none of its format, or a field cannot be a column.
         """
-        if not self.is_on:
+        if not self._evolves:
             return {}
         needed: dict[str, NeededSchema] = {}
         for piece in pieces:

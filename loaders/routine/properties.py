@@ -34,6 +34,7 @@ HEADERS: Final = (
     "change_time_unit",
     "exec_mem_limit",
     "schema_evolution",
+    "auto_create",
 )
 _LIMITS: Final = (
     "desired_concurrent_number",

@@ -10,7 +10,7 @@ from typing import Any, Final
 from seqstore.loaders.broker.spec import format_of
 from seqstore.loaders.column_list import parse_columns
 from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, evolution_in, parse_headers
-from seqstore.loaders.jobs.rows_spec import RowsSpec
+from seqstore.loaders.jobs.rows_spec import RowsSpec, lower_names
 from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
 from seqstore.store.check.partial_checker import check_flexible
@@ -89,6 +89,8 @@ class RoutineSpec(RowsSpec):
         if target is not None:
             target.check_partitions(self.partitions)
         options = self.options("")
+        if options.auto_create and not (self.is_multi and options.is_changes):  # EV10
+            raise _bad("auto_create: expected a job of many tables in the format of a change stream")
         parse_columns(options.columns)
         if (self.source == KAFKA or target is None) and not (
             options.format in ("csv", "json") or options.is_changes
@@ -145,7 +147,7 @@ class RoutineSpec(RowsSpec):
 
     def _default_format(self, by_suffix: str) -> str:
         """Returns the format of a file: CSV whose fields may be columns has names in its first line (EV6)."""
-        is_named = by_suffix == "csv" and evolution_in(self.properties) != "off"
+        is_named = by_suffix == "csv" and evolution_in(lower_names(self.properties)) != "off"
         return "csv_with_names" if is_named else by_suffix
 
 

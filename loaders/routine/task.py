@@ -124,7 +124,7 @@ class TaskRun:
         """
         pieces = self._source.pieces(self._spans)
         first = list(islice(pieces, 1 if self._growth.is_on else 0))
-        to = self._destination(self._growth.needed_by(first))
+        to = self._destination(self._growth.begin(first))
         try:
             self._log = ErrorLog(self._store.path, lambda: to.txn_id)
             try:
@@ -154,7 +154,7 @@ class TaskRun:
     def _read(self, to: Destination, pieces: Iterable[Piece]) -> bool:
         limits = self._spec.limits
         for piece in pieces:
-            if self._counts.offsets and self._growth.needed_by([piece], to):
+            if self._counts.offsets and self._growth.is_needed_by(piece, to):
                 break  # the next task begins with the schema that the piece needs
             for body in piece.bodies():
                 self._read_body(to, piece, body)

@@ -192,3 +192,21 @@ def test_missing_files_and_repeated_names_are_refused(load: Load, tmp_path: Path
     assert "expected a file, or a directory" in load(tmp_path / "empty").output
     (tmp_path / "1.csv").write_text("a,A\n1,2\n")
     assert "each once" in load(tmp_path / "1.csv").output
+
+
+def test_properties_are_those_of_a_new_table(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,a\n")
+    done = load(tmp_path / "a.csv", "--key", "id", "--property", "delta.appendOnly=true")
+    assert done.exit_code == 0
+    with Store.open(tmp_path / "data") as store:
+        assert store.table("shop.t").schema.properties["delta.appendOnly"] == "true"
+    again = load(tmp_path / "a.csv", "--property", "delta.appendOnly=false")
+    assert "ALTER TABLE .. SET" in again.output
+    assert "expected NAME=VALUE" in load(tmp_path / "a.csv", "--property", "x").output
+
+
+def test_a_property_that_is_not_known_makes_no_table(load: Load, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id,v\n1,a\n")
+    assert load(tmp_path / "a.csv", "--property", "no_such_thing=1").exit_code != 0
+    with Store.open(tmp_path / "data") as store:
+        assert "shop" not in store.databases() or store.tables("shop") == []

@@ -405,3 +405,84 @@ def test_killed_around_the_commit_rows_and_columns_are_there_together(
     reply = load(store, lines({"k": 1, "x": 1}), schema_evolution="add", label="one")
     assert reply["Status"] == ("Label Already Exists" if is_published else "Success")
     assert rows(store)[0]["x"] == 1
+
+
+def message(table: str, key: dict[str, Any], **fields: Any) -> str:
+    return f"{json.dumps(key)}\t{json.dumps(envelope('c', 1, after={**key, **fields}, table=table))}"
+
+
+def made(store: Store, body: str, **headers: str) -> dict[str, Any]:
+    return stream_load(store, "db", "new", io.BytesIO(body.encode()), {"auto_create": "true", **headers})
+
+
+def test_a_table_is_made_with_the_key_that_is_named(store: Store) -> None:
+    """EV10."""
+    given = {"format": "csv_with_names", "column_separator": ","}
+    reply = made(store, "n,k,at\n1,a,5\n,b,6\n", **given, auto_create_key="k", auto_create_sequence="at")
+    assert reply["Status"] == "Success"
+    assert "CREATE TABLE `new`" in reply["Message"]
+    schema = store.table("db.new").schema
+    assert (schema.names, list(schema.key), schema.sequence_column) == (["k", "n", "at"], ["k"], "at")
+    assert made(store, "k,at\nc,7\n", **given)["Message"] == "OK"
+    assert store.table("db.new").count() == 3
+
+
+def test_a_table_of_a_change_stream_has_the_key_of_its_messages(store: Store) -> None:
+    """EV10."""
+    assert made(store, message("new", {"k": 1}, v="a"), format="debezium_json")["Status"] == "Success"
+    schema = store.table("db.new").schema
+    assert list(schema.key) == ["k"]
+    assert schema.sequence_type is not None
+    reply = stream_load(
+        store,
+        "db",
+        "keyless",
+        io.BytesIO(json.dumps(envelope("c", 1, after={"k": 1})).encode()),
+        {"auto_create": "true", "format": "debezium_json"},
+    )
+    assert "auto_create_key" in reply["Message"]
+    assert store.tables("db") == ["new", "t"]
+
+
+def test_a_load_that_fails_leaves_no_table(store: Store) -> None:
+    """EV10."""
+    assert made(store, '{"k": null}\n{"k": 1}', format="json", auto_create_key="k")["Status"] == "Fail"
+    assert made(store, "", format="json")["Status"] == "Fail"
+    assert "auto_create: true" in load(store, "{}", auto_create_key="k")["Message"]
+    assert store.tables("db") == ["t"]
+
+
+def test_a_routine_load_makes_the_tables_that_messages_name(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """EV10."""
+    lines = [message("one", {"k": 1}, v="a"), message("two", {"id": 1}, n=2), message("one", {"k": 2}, v="b")]
+    (tmp_path / "in/a.json").write_text("\n".join(lines))
+    (tmp_path / "in/b.json").write_text(message("three", {"id": 1}, n=2))
+    statement = (
+        "CREATE ROUTINE LOAD {} PROPERTIES ('auto_create' = 'true', 'format' = 'debezium_json') "
+        f"FROM FILES ('path' = '{tmp_path}/in/*.json')"
+    )
+    with pytest.raises(InvalidInputError, match="auto_create"):
+        dicts(session, statement.format("job ON t"))
+    dicts(session, statement.format("job"))
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.statistic.loaded_rows, job.statistic.error_rows) == (4, 0)
+    assert store.tables("db") == ["one", "t", "three", "two"]
+    assert [list(store.table(f"db.{name}").schema.key) for name in ("one", "two")] == [["k"], ["id"]]
+
+
+def test_making_tables_needs_the_create_privilege(store: Store, tmp_path: Path) -> None:
+    """EV10."""
+    store.accounts.create("ann", "one")
+    store.accounts.grant("ann", ["LOAD", "SELECT"], "db")
+    server = ServerContext(load_jobs=StoreLoadJobs(store))
+    statement = (
+        "CREATE ROUTINE LOAD job PROPERTIES ('auto_create' = 'true', 'format' = 'debezium_json') "
+        f"FROM FILES ('path' = '{tmp_path}/in/*.json')"
+    )
+    with (
+        Session(store, "db", user="ann", server=server) as session,
+        pytest.raises(AccessDeniedError, match="CREATE"),
+    ):
+        dicts(session, statement)

@@ -127,7 +127,9 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
             _Need(each, database, table) for table in tables for each in (privilege, *_evolving(statement))
         ]
     if isinstance(statement, load_jobs.CreateRoutineLoad):
-        return [_Need(each, database, statement.table or "") for each in (privilege, *_evolving(statement))]
+        creates = [_Need("CREATE", database)] if _is_set(statement, "auto_create") else []
+        needed = (privilege, *_evolving(statement))
+        return [*(_Need(each, database, statement.table or "") for each in needed), *creates]
     by_table = isinstance(statement, _BY_TABLE) or getattr(statement, "is_listed_by_table", False)
     found.append(_Need(privilege, *named[0], within=by_table))
     # A table takes the name, or the place, of another one.
@@ -138,10 +140,15 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
 
 def _evolving(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad) -> list[str]:
     """Returns the privilege of a load that may change its tables' schemas."""
+    return ["ALTER"] if _is_set(statement, "schema_evolution") else []
+
+
+def _is_set(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad, name: str) -> bool:
+    """Returns whether a load, or one of its descriptions, has a property that is not off."""
     parts = [statement, *getattr(statement, "descriptions", ())]
     given = [each for part in parts for each in getattr(part, "properties", {}).items()]
-    modes = {value.strip().lower() for name, value in given if name.lower() == "schema_evolution"}
-    return ["ALTER"] if modes - {"", "off"} else []
+    values = {value.strip().lower() for key, value in given if key.lower() == name}
+    return bool(values - {"", "off", "false"})
 
 
 def _named(statement: object, current: str | None) -> list[tuple[str, str]]:

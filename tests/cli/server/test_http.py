@@ -113,18 +113,30 @@ def test_a_user_needs_the_load_privilege_on_the_database(client: Client, store: 
 
 def test_a_load_that_may_change_the_schema_needs_the_alter_privilege(client: Client, store: Store) -> None:
     """EV8."""
-    store.accounts.create("ann", "one")
-    store.accounts.grant("ann", ["LOAD"], "db")
+    store.accounts.create("bea", "one")
+    store.accounts.grant("bea", ["LOAD"], "db")
     headers = {"format": "json", "schema_evolution": "add", "column_separator": ""}
     body = '{"k": 1, "x": 1}'
     with Session(store, "db") as session:
         list(session.execute("CREATE TABLE grown (k INT) UNIQUE KEY (k)"))
-    reply = client.load("grown", body, user="ann:one", **headers)
+    reply = client.load("grown", body, user="bea:one", **headers)
     assert reply["Message"].startswith("[NOT_AUTHORIZED]")
     assert "ALTER privilege" in reply["Message"]
-    store.accounts.grant("ann", ["ALTER"], "db")
-    assert client.load("grown", body, user="ann:one", **headers)["Status"] == "Success"
+    store.accounts.grant("bea", ["ALTER"], "db")
+    assert client.load("grown", body, user="bea:one", **headers)["Status"] == "Success"
     assert "x" in store.table("db.grown").schema.names
+
+
+def test_a_load_that_may_make_its_table_needs_the_create_privilege(client: Client, store: Store) -> None:
+    """EV10."""
+    store.accounts.create("cid", "one")
+    store.accounts.grant("cid", ["LOAD"], "db")
+    headers = {"format": "json", "auto_create": "true", "column_separator": ""}
+    reply = client.load("made", '{"k": 1}', user="cid:one", **headers)
+    assert "CREATE privilege" in reply["Message"]
+    store.accounts.grant("cid", ["CREATE"], "db")
+    assert client.load("made", '{"k": 1}', user="cid:one", **headers)["Status"] == "Success"
+    store.drop_table("db.made")
 
 
 def test_a_client_that_waits_is_told_to_continue_at_its_first_request(client: Client, store: Store) -> None:

@@ -1,0 +1,78 @@
+"""The table of a stream load, which makes it where there is none and the header `auto_create` is true (EV10).
+
+A new table whose load fails is dropped, unless another load has written it meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.inference.declared_table import table_of
+from seqstore.loaders.inference.needed_schema import kept_body, with_fields
+from seqstore.store.errors import NotFoundError
+from seqstore.store.sql.session.show_output import create_table_text
+from seqstore.store.store import Store
+from seqstore.store.table import Table
+
+
+@dataclass(frozen=True)
+class LoadedTable:
+    """What a load needs.
+
+    Attributes:
+        created: the statement of a new table, else empty.
+    """
+
+    table: Table
+    body: BinaryIO
+    options: StreamLoadOptions
+    created: str = ""
+
+
+@contextmanager
+def loaded_table(
+    store: Store, name: str, options: StreamLoadOptions, body: BinaryIO
+) -> Iterator[LoadedTable]:
+    """Yields the table of a load, its body and its options.
+
+    Args:
+        name: `db.table`.
+
+    Raises:
+        NotFoundError: there is no such table, and it is not to be made.
+        InvalidInputError: nothing names the columns of a new one.
+    """
+    if not options.auto_create:
+        yield LoadedTable(store.table(name), body, options)
+        return
+    with kept_body(body) as kept:
+        created = _created(store, name, options, kept)
+        named = with_fields(options, kept)
+        kept.seek(0)
+        table = store.table(name)
+        try:
+            yield LoadedTable(table, kept, options if options.evolves else named, created)
+        except BaseException:
+            if created:
+                with suppress(NotFoundError):
+                    if table.version == 1:
+                        store.drop_table(name)
+            raise
+
+
+def _created(store: Store, name: str, options: StreamLoadOptions, body: BinaryIO) -> str:
+    """Makes the table where there is none; returns its statement, empty where another load was faster."""
+    try:
+        store.table(name)
+        return ""
+    except NotFoundError as error:
+        if error.kind != "unknown_table":
+            raise
+    schema = table_of(body, options)
+    table = store.create_table(name, schema, if_not_exists=True)
+    is_ours = table.schema.names == schema.names and table.version == 1
+    return create_table_text(name.partition(".")[2], schema) if is_ours else ""

@@ -1,0 +1,136 @@
+"""The declaration of a table for fields whose types are known: its key, its sequence, its properties."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqstore.loaders.changes.reader import split_keys
+from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.inference.field_values import field_values
+from seqstore.loaders.inference.needed_schema import NeededSchema
+from seqstore.loaders.inference.text_types import STRING
+from seqstore.loaders.json.fields import extract, mask_of
+from seqstore.loaders.json.line_blocks import BLOCK_BYTES, cut_lines, read_blocks
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import Column
+from seqstore.store.schema.declaration import leading_columns
+from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.types.cast import evaluate, try_cast
+from seqstore.store.types.column_types import ColumnType
+
+_KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
+_SEQUENCES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT", "DATE", "DATETIME")
+
+
+def declared_table(
+    types: Mapping[str, ColumnType],
+    key: Sequence[str],
+    sequence: str | None,
+    properties: Mapping[str, str],
+    *,
+    is_changes: bool,
+) -> TableSchema:
+    """Returns the declaration of a table.
+
+    Args:
+        types: the columns.
+        key: names of the key columns; none for a duplicate table.
+        sequence: the mapped column; change streams have a hidden sequence instead.
+        properties: of the table, over those that follow from the arguments.
+
+    Raises:
+        InvalidInputError: there are no such columns, the sequence has no fitting type, or a property is bad.
+    """
+    names = {name.lower(): name for name in types}
+    for name in (*key, *([sequence] if sequence else [])):
+        if name.lower() not in names:
+            raise InvalidInputError(
+                f"column {name!r} is not among the columns of the files: {', '.join(types)[:500]}",
+                kind="unknown_column",
+            )
+    keys = [names[name.lower()] for name in key]
+    columns = [Column(name, _key_type(types[name]), nullable=False) for name in keys]
+    columns += [Column(name, kind) for name, kind in types.items() if name not in keys]
+    declared: dict[str, str] = {}
+    if sequence:
+        declared = _sequence(names[sequence.lower()], types)
+    elif is_changes:
+        flexible = {"enable_unique_key_skip_bitmap_column": "true"}
+        declared = {"function_column.sequence_type": "LARGEINT", **flexible}
+    return TableSchema.create(
+        columns,
+        keys,
+        duplicate_key=None if keys else leading_columns(columns),
+        properties={**declared, **properties},
+        distribution=f"HASH({', '.join(f'`{name}`' for name in keys)}) BUCKETS AUTO" if keys else "",
+    )
+
+
+def _sequence(name: str, types: Mapping[str, ColumnType]) -> dict[str, str]:
+    if types[name].name not in _SEQUENCES:
+        raise InvalidInputError(
+            f"sequence {name!r}: expected integers, dates or times, found {types[name].sql}",
+            kind="bad_sequence",
+        )
+    return {"function_column.sequence_col": name}
+
+
+def _key_type(kind: ColumnType) -> ColumnType:
+    """Returns the type of a key column: a STRING cannot be a key."""
+    return _KEY_TEXT if kind.name == "STRING" else kind
+
+
+def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
+    """Returns the declaration of a table for the rows of a body, by `auto_create` and its headers.
+
+    Args:
+        body: read to its end, and set back to its start.
+
+    Raises:
+        InvalidInputError: nothing names its columns, or those of the key.
+    """
+    needed = NeededSchema(None, "add")
+    needed.see(field_values(body, options, {}))
+    body.seek(0)
+    types = {column.name: column.type for column in needed.added()}
+    if not types:
+        raise InvalidInputError(
+            "auto_create: no row of the body has a field with a value; create the table first",
+            kind="no_schema",
+        )
+    key = list(options.auto_create_key) or (_key_of_messages(body, options) if options.is_changes else [])
+    body.seek(0)
+    sequence = options.auto_create_sequence or None
+    return declared_table(types, key, sequence, {}, is_changes=options.is_changes)
+
+
+def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:
+    """Returns the fields of the first key of a message, or the key that Canal's messages name."""
+    plain = open_compressed(body, options.compression)
+    for block in read_blocks(plain, b"\n", lambda: BLOCK_BYTES):
+        keys, values = split_keys(try_cast(cut_lines(block.data, b"\n")[0], STRING).values)
+        for text in keys.drop_null():
+            fields = _fields(text.as_py())
+            if fields:
+                return fields
+        is_json = pa.array(mask_of(evaluate(values, "json_valid(c)").cast(pa.bool_())))
+        for text in pc.unique(extract(values.filter(is_json), [["$.pkNames"]])[0].drop_null()).to_pylist():
+            return [str(name) for name in json.loads(text)]
+    raise InvalidInputError(
+        "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
+        "each line); name them by the header auto_create_key, or create the table first",
+        kind="no_schema",
+    )
+
+
+def _fields(text: str) -> list[str]:
+    found = json.loads(text)
+    if isinstance(found, dict) and "payload" in found and "schema" in found:
+        found = found["payload"]
+    return list(found) if isinstance(found, dict) else []
