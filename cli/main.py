@@ -25,6 +25,7 @@ from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.numpy_sorts import prefer_avx2_sorts
+from seqstore.cli.replay import replay_letters
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import serve
 from seqstore.cli.sql import sql
@@ -130,6 +131,7 @@ app.add_typer(routine_load, name="routine-load", help="Jobs that keep loading: m
 app.command("serve")(serve)
 app.command("history")(history)
 app.command("changes")(changes)
+app.command("replay")(replay_letters)
 app.command("optimize")(optimize)
 app.command("vacuum")(vacuum)
 app.command("check")(check)

@@ -23,7 +23,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from seqstore.loaders.prefixed_body import PrefixedBody
-from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.format_value import format_value
 
@@ -166,7 +166,7 @@ def _sourced(batch: pa.RecordBatch, before: int) -> SourceBatch:
     if not spoiled.any():
         return SourceBatch(pa.Table.from_batches([batch]), places)
     lost, kept = np.flatnonzero(spoiled), np.flatnonzero(~spoiled)
-    described = places(lost[:BAD_ROWS_DESCRIBED].tolist())
+    described = places(lost[: described_max()].tolist())
     return SourceBatch(
         pa.Table.from_batches([batch.take(pa.array(kept))]),
         lambda rows: places(kept[list(rows)].tolist()),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
-from seqstore.loaders.source import BadRow
+from seqstore.loaders.source import TEXT_SHOWN_MAX, BadRow, one_line
 
 ROWS_MAX: Final = 1_000
 FILES_MAX: Final = 1_000
@@ -51,11 +51,18 @@ class ErrorLog:
             self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
         self._rows += 1
         reason = " ".join(row.reason.split())
-        self._file.write(f"line {row.place.line}: Reason: {reason}. src line [{row.place.text}];\n")
+        self._file.write(f"line {row.place.line}: Reason: {reason}. src line [{_cut(row.place.text)}];\n")
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+def _cut(text: str) -> str:
+    """Returns a text for the log: a whole one is only kept for dead letters."""
+    if len(text) <= TEXT_SHOWN_MAX and "\n" not in text:
+        return text
+    return one_line(text.encode("utf-8", "surrogatepass"))
 
 
 def log_path(data_dir: Path, name: str) -> Path:

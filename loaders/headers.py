@@ -78,7 +78,7 @@ KNOWN_HEADERS: Final = frozenset(
     """
     auto_create auto_create_key auto_create_sequence
     change_position change_table change_time_unit column_separator columns comment compress_type delete
-    empty_field_as_null enclose escape
+    dead_letters empty_field_as_null enclose escape
     exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
     jsonpaths label line_delimiter max_filter_ratio merge_type negative num_as_string partial_columns
     partial_update_ignore_null partial_update_new_key_behavior partitions read_json_by_line
@@ -182,6 +182,7 @@ class StreamLoadOptions:
         memory_bytes: of a batch with its expressions (`exec_mem_limit`), 0 for no limit (LH24).
         auto_create: the load makes its table where there is none, with the key and the sequence of
             `auto_create_key` and `auto_create_sequence`.
+        dead_letters: rejected rows are kept beside the table (loaders.dead_letters).
         schema_evolution: one of `EVOLUTIONS`: what a load may change of the table's schema.
         txn_app_id, txn_version: of an idempotent load (`txnAppId`, `txnVersion`, or with underlines).
     """
@@ -217,6 +218,7 @@ class StreamLoadOptions:
     auto_create: bool = False
     auto_create_key: tuple[str, ...] = ()
     auto_create_sequence: str = ""
+    dead_letters: bool = False
 
     @property
     def evolves(self) -> bool:
@@ -285,6 +287,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
         txn_version=_txn_version(given),
         schema_evolution=evolution_in(given),
         auto_create=_flag(given, "auto_create"),
+        dead_letters=_flag(given, "dead_letters"),
         auto_create_key=_names(given.get("auto_create_key", "")),
         auto_create_sequence=given.get("auto_create_sequence", "").strip("`"),
     )
@@ -468,7 +471,7 @@ def _merge_type(given: Mapping[str, str]) -> str:
 def _ratio(given: Mapping[str, str]) -> float:
     text = given.get("max_filter_ratio", "")
     if not text:
-        return 0.0
+        return 1.0 if _flag(given, "dead_letters") else 0.0  # DL2
     try:
         ratio = float(text)
     except ValueError:
@@ -571,6 +574,12 @@ def _check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
         _check_changes(options, given)
     if options.evolves or options.auto_create:
         _check_evolving(options, given, "schema_evolution" if options.evolves else "auto_create")
+    if options.dead_letters and not options.is_lines:  # DL4
+        raise _bad(
+            f"dead_letters: expected a format whose rows are lines of text, found {options.format}", "format"
+        )
+    if options.dead_letters and options.two_phase_commit:
+        raise _bad("two_phase_commit does not go with dead_letters", "two_phase_commit")
     for name in ("auto_create_key", "auto_create_sequence"):
         if given.get(name) and not options.auto_create:
             raise _bad(f"{name}: only for a load with auto_create: true", name)

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from seqstore.loaders.column_list import ColumnList
 from seqstore.loaders.expressions import Evaluator, Field, bind, parse
 from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.source import BAD_ROWS_DESCRIBED, SourceBatch
+from seqstore.loaders.source import SourceBatch, described_max
 from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.format_value import format_value
@@ -423,7 +423,7 @@ class RowMapping:
             rows = pa.array(positions)
             table, fields = table.take(rows), fields.take(rows)
         table, selected = self._decided(table, fields)
-        first = sorted(bad.items())[:BAD_ROWS_DESCRIBED]
+        first = sorted(bad.items())[: described_max()]
         unselected = len(positions) - len(table)
         if selected is not None:
             positions = positions[selected]
@@ -446,7 +446,7 @@ class RowMapping:
         column = self._schema.find(target.name)
         if cast.failed is None or column is None or column.nullable:
             return {}
-        rows = np.flatnonzero(np.asarray(cast.failed.to_numpy(zero_copy_only=False)))[:BAD_ROWS_DESCRIBED]
+        rows = np.flatnonzero(np.asarray(cast.failed.to_numpy(zero_copy_only=False)))[: described_max()]
         return {
             (row, target.name): f"{_shown(source[row])} cannot be converted to {target.type}"
             for row in rows.tolist()
@@ -490,7 +490,7 @@ class RowMapping:
                 continue
             lost = np.flatnonzero(np.asarray(mask.to_numpy(zero_copy_only=False)) & keep)
             keep[lost] = False
-            for row in lost[:BAD_ROWS_DESCRIBED].tolist():
+            for row in lost[: described_max()].tolist():
                 bad[row] = f"column {target.name}: {_shown(source[row])} {reason} {target.type}"
 
     def _with_default(self, target: _Target, values: pa.Array, batch: SourceBatch, now: datetime) -> pa.Array:

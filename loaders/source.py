@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
 
 TEXT_SHOWN_MAX: Final = 2_000
-BAD_ROWS_DESCRIBED: Final = (
-    1_000  # of one batch: the others are only counted, for a wrong separator spoils every row
-)
+# Of one batch: the others are only counted, for a wrong separator spoils every row.
+_BAD_ROWS_DESCRIBED: Final = 1_000
+_KEEPS_ALL: Final[ContextVar[bool]] = ContextVar("keeps_all_bad_rows", default=False)
+
+
+@contextmanager
+def keeping_bad_rows() -> Iterator[None]:
+    """Within the block every bad row is described, with its whole text: they become dead letters."""
+    token = _KEEPS_ALL.set(True)
+    try:
+        yield
+    finally:
+        _KEEPS_ALL.reset(token)
+
+
+def described_max() -> int:
+    """Returns how many bad rows of a batch are described."""
+    return sys.maxsize if _KEEPS_ALL.get() else _BAD_ROWS_DESCRIBED
 
 
 @dataclass(frozen=True)
@@ -83,5 +101,12 @@ class Reader(Protocol):
 
 def shown(text: bytes) -> str:
     """Returns a source line for the error log: readable, on one line, not too long."""
+    if _KEEPS_ALL.get():
+        return text.decode("utf-8", "backslashreplace")
+    return one_line(text)
+
+
+def one_line(text: bytes) -> str:
+    """Returns a source line on one line, not too long."""
     cut = text[:TEXT_SHOWN_MAX].decode("utf-8", "backslashreplace").replace("\n", "\\n").replace("\r", "\\r")
     return cut + ("..." if len(text) > TEXT_SHOWN_MAX else "")

@@ -15,7 +15,7 @@ reply reports it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
@@ -25,6 +25,7 @@ import pyarrow as pa
 from seqstore.loaders.begin import begin
 from seqstore.loaders.created_table import loaded_table
 from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
+from seqstore.loaders.dead_letters.letters import DeadLetters, begin_beside, check_target, kept_headers
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
@@ -35,7 +36,7 @@ from seqstore.loaders.reply import SUCCESS, Progress, StreamLoadReply, make_repl
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.row_writer import RowWriter
-from seqstore.loaders.source import BadRow, Reader, SourceBatch
+from seqstore.loaders.source import BadRow, Reader, SourceBatch, described_max, keeping_bad_rows
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, MetadataChangedException, StoreError, UnavailableError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
@@ -78,7 +79,9 @@ def stream_load(
         options = parse_headers(headers)
         with loaded_table(store, f"{database}.{table}", options, cast(BinaryIO, counted)) as found:
             progress.created = found.created
-            StreamLoad(store, found.table, found.options, progress, turn).run(found.body)
+            load = StreamLoad(store, found.table, found.options, progress, turn)
+            load.headers = headers
+            load.run(found.body)
     except MemoryError:
         reply = reply_for_error(progress, out_of_memory("the load found no memory"))
     except (StoreError, OSError, pa.ArrowException) as error:
@@ -140,6 +143,9 @@ class StreamLoad:
         self._bad: list[BadRow] = []  # of the buffer, found so far
         self._bad_written: list[BadRow] = []  # of the buffer that is written
         self._is_first = True
+        self.headers: Mapping[str, str] = {}
+        self._letters: DeadLetters | None = None
+        self._kept = ""  # the headers of dead letters
         self._base: TableSchema | None = None  # that the body was compared with
         self._evolution: Evolution | None = None
 
@@ -156,7 +162,8 @@ class StreamLoad:
         Raises:
             StoreError: nothing of the load is visible.
         """
-        with waiting_at_most(self._deadline - time.monotonic()):
+        keeping = keeping_bad_rows() if self._options.dead_letters else nullcontext()
+        with waiting_at_most(self._deadline - time.monotonic()), keeping:
             if self._options.evolves:
                 self._run_evolving(body)
                 return
@@ -227,12 +234,15 @@ class StreamLoad:
                 progress.skipped = load.skipped
                 progress.txn_id = load.commit().txn_id
                 return
+            self._letters = self._letters_of(load)
             log = ErrorLog(self._store.path, lambda: max(load.txn_id, 0))
             try:
                 with self._turn:
                     self._read_and_write(load, body, log)
                     self._log(log)
                     self._check_ratio(log)
+                    if self._letters is not None:
+                        self._letters.require(progress.filtered)
                     if self._bodies is not None:
                         self._bodies.require_clean(progress)
                     if isinstance(load, Load) and not options.two_phase_commit:
@@ -281,7 +291,7 @@ class StreamLoad:
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
-        is_plain = is_plain and not options.evolves
+        is_plain = is_plain and not options.evolves and not options.dead_letters
         self._progress.is_grouped = (
             options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
         )
@@ -346,10 +356,30 @@ class StreamLoad:
                 self._progress.is_grouped = load.is_grouped
             self._progress.loaded += result.rows - len(result.rejected)
             self._progress.filtered += len(result.rejected)
-            self._bad_written += buffer.sources_of(result.rejected[:ROWS_MAX])
+            rejected = buffer.sources_of(result.rejected[: described_max()])
+            self._keep(rejected)
+            self._bad_written += rejected[:ROWS_MAX]
             self._log(log)
 
         return RowWriter(write, written)
+
+    def _letters_of(self, load: Load | GroupedLoad) -> DeadLetters | None:
+        """Returns the dead letters of the load, which are published with it; None where they are not kept."""
+        if not self._options.dead_letters or not isinstance(load, Load):
+            return None
+        check_target(self._table.name)
+        self._kept = kept_headers(self.headers, self._options, self._schema.names)
+
+        def begun() -> Load:
+            beside = begin_beside(self._store, self._table.name)
+            load.join(beside)
+            return beside
+
+        return DeadLetters(begun, load.label)
+
+    def _keep(self, rows: Sequence[BadRow]) -> None:
+        if self._letters is not None:
+            self._letters.add(rows, "", self._kept)
 
     def _note(self, batch: SourceBatch, mapped: MappedBatch) -> None:
         if self._bodies is not None:
@@ -360,9 +390,10 @@ class StreamLoad:
             self._progress.warning = f"line 1: {HEADER_ROW}"
         self._progress.filtered += batch.bad_count + mapped.bad_count
         self._progress.unselected += batch.passed + mapped.unselected
-        if len(self._bad) < ROWS_MAX:
-            self._bad += batch.bad
-            self._bad += batch.located(mapped.bad)
+        if self._letters is not None or len(self._bad) < ROWS_MAX:
+            bad = [*batch.bad, *batch.located(mapped.bad)]
+            self._keep(bad)
+            self._bad += bad[:ROWS_MAX]
 
     def _log(self, log: ErrorLog) -> None:
         """Logs the bad rows of the buffers that were written, in the order of the body.

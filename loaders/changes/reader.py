@@ -32,7 +32,7 @@ from seqstore.loaders.changes.positions import check_sequence_type
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.json.fields import mask_of
 from seqstore.loaders.json.line_blocks import BLOCK_BYTES, Block, cut_lines, place_of, read_blocks
-from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import evaluate, try_cast
@@ -185,7 +185,7 @@ class ChangeReader:
         rows = pa.array(np.flatnonzero(kept))
         origins = table.origins[kept]
         place = partial(place_of, lines, numbers)
-        described = sorted(bad.items())[:BAD_ROWS_DESCRIBED]
+        described = sorted(bad.items())[: described_max()]
         of_messages = len(set(bad) - set(table.origins.tolist()))
         passed = len(lines) - len(set(table.origins.tolist()) | set(bad))
 

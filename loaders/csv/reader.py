@@ -37,7 +37,7 @@ from seqstore.loaders.csv.sentinel_bytes import SentinelBytes
 from seqstore.loaders.csv.short_block import cut
 from seqstore.loaders.csv.typed_fields import TypedFields
 from seqstore.loaders.headers import CsvOptions
-from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max, shown
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import ColumnType
@@ -253,7 +253,7 @@ class CsvReader:
         columns, not_text = self._as_text(table, block)
         if not_text is not None:
             rows = np.flatnonzero(not_text)
-            lines = (rows if good is None else good[rows])[:BAD_ROWS_DESCRIBED]
+            lines = (rows if good is None else good[rows])[: described_max()]
             bad = [
                 *bad,
                 *(
@@ -316,7 +316,7 @@ class CsvReader:
             BadRow.at(
                 block.place(int(i), self._cause), f"expected {len(self._names)} fields, found {fields[i]}"
             )
-            for i in np.flatnonzero(~is_good)[:BAD_ROWS_DESCRIBED]
+            for i in np.flatnonzero(~is_good)[: described_max()]
         ]
         return np.flatnonzero(is_good), bad, int((~is_good).sum())
 

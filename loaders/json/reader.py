@@ -38,7 +38,7 @@ from seqstore.loaders.json.line_blocks import (
 from seqstore.loaders.json.lines import FlatLines, Wanted, read_lines
 from seqstore.loaders.json.paths import duckdb_path, key_of, key_path
 from seqstore.loaders.json.typed_lines import read_typed
-from seqstore.loaders.source import BAD_ROWS_DESCRIBED, BadRow, Place, SourceBatch, shown
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max, shown
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.types.cast import evaluate, text_literal, try_cast
@@ -71,7 +71,7 @@ class _Rows:
         """Leaves out some rows."""
         if not len(unusable):
             return self
-        described = unusable[:BAD_ROWS_DESCRIBED].tolist()
+        described = unusable[: described_max()].tolist()
         bad = [*self.bad, *(BadRow(self.place(row), reason(row)) for row in described)]
         kept = np.delete(np.arange(len(self.lines)), unusable)
         return replace(self._taken(kept), bad=bad, bad_count=self.bad_count + len(unusable))
@@ -369,7 +369,7 @@ class JsonReader:
         decoded = try_cast(self._exact(documents), _STRING).values
         valid = pc.fill_null(evaluate(decoded, "json_valid(c)").cast(pa.bool_()), False)
         invalid = np.flatnonzero(~mask_of(valid))
-        bad = self._unreadable(documents, lines, invalid[:BAD_ROWS_DESCRIBED])
+        bad = self._unreadable(documents, lines, invalid[: described_max()])
         texts, origins = self._rows(pc.if_else(valid, decoded, pa.scalar(None, pa.string())))
         is_object = mask_of(pc.equal(evaluate(texts, "json_type(c)"), "OBJECT"))
         self._check_shape(texts, is_object)

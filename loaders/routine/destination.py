@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from seqstore.loaders.begin import begin
+from seqstore.loaders.dead_letters.letters import SUFFIX, begin_beside
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.loaders.row_source import Target
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
@@ -40,6 +41,13 @@ class Destination(Protocol):
 
         Raises:
             StoreError: there is none of that name, or the job does not fit it.
+        """
+
+    def letters(self, store: Store, table: str) -> Load:
+        """Begins the load of the dead letters of a table, which is published with the rows.
+
+        Raises:
+            StoreError: there can be none.
         """
 
     def commit(self, also: Also) -> None:
@@ -89,6 +97,11 @@ class OneTable:
     def of(self, table: str) -> tuple[Target, Load]:
         return self._target, self._load
 
+    def letters(self, store: Store, table: str) -> Load:
+        beside = begin_beside(store, self._target.name)
+        self._load.join(beside)
+        return beside
+
     def commit(self, also: Also) -> None:
         self._load.commit(also=also)
 
@@ -120,6 +133,7 @@ class ManyTables:
         self._on_begun = on_begun
         self._transaction = store.transaction(label=label, operation="ROUTINE LOAD", reads_own_writes=False)
         self._opened: dict[str, tuple[Target, Load]] = {}
+        self._letters: list[Load] = []
 
     @property
     def txn_id(self) -> int:
@@ -129,6 +143,12 @@ class ManyTables:
         if table not in self._opened:
             self._opened[table] = self._open(table)
         return self._opened[table]
+
+    def letters(self, store: Store, table: str) -> Load:
+        name = f"{self._spec.database}.{table}{SUFFIX}"
+        load = self._transaction.table(name).begin_load(operation="ROUTINE LOAD")
+        self._letters.append(load)
+        return load
 
     def commit(self, also: Also) -> None:
         if not self._opened:  # no message names a table: there are offsets to move, and no rows
@@ -141,14 +161,17 @@ class ManyTables:
                     ),
                 )
             return
-        for _, load in self._opened.values():
+        for load in self._loads():
             load.commit()
         self._transaction.commit(also=also)
 
     def abort(self, reason: str) -> None:
-        for _, load in self._opened.values():
+        for load in self._loads():
             load.abort(reason)
         self._transaction.rollback(reason)
+
+    def _loads(self) -> list[Load]:
+        return [*(load for _, load in self._opened.values()), *self._letters]
 
     def _open(self, name: str) -> tuple[Target, Load]:
         database = self._spec.database

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
+from seqstore.loaders.dead_letters.letters import SUFFIX, check_target, letters_schema
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.declared_table import table_of
 from seqstore.loaders.inference.field_values import field_values
@@ -31,14 +32,15 @@ class Growth:
         table: None where the messages name their tables.
 
     Attributes:
-        is_on: the job may change schemas or make tables.
+        is_on: the job may change schemas or make tables, or has tables of dead letters.
     """
 
     def __init__(self, store: Store, spec: RoutineSpec, table: Table | None) -> None:
         self._store, self._spec, self._table = store, spec, table
         options = spec.options("")
         self._evolves, self._creates = options.evolves, options.auto_create
-        self.is_on = self._evolves or self._creates
+        self._keeps = options.dead_letters and spec.is_multi
+        self.is_on = self._evolves or self._creates or self._keeps
 
     def begin(self, pieces: Sequence[Piece]) -> dict[str, Evolution]:
         """Makes the tables that the pieces of a new task need; returns their new schemas."""
@@ -51,11 +53,22 @@ class Growth:
                         f"{self._spec.database}.{body.table}", schema, if_not_exists=True
                     )
                     _log.info("routine load %s: %s", self._spec.name, create_table_text(body.table, schema))
+        for name in self._tables(pieces) if self._keeps else ():
+            if not self._is_missing(name):
+                check_target(name)
+                full = f"{self._spec.database}.{name}{SUFFIX}"
+                self._store.create_table(full, letters_schema(), if_not_exists=True)
         return self.needed_by(pieces)
+
+    def _tables(self, pieces: Sequence[Piece]) -> list[str]:
+        names = [body.table for piece in pieces for body in piece.bodies() if body.table]
+        return list(dict.fromkeys(names))
 
     def is_needed_by(self, piece: Piece, to: Destination) -> bool:
         """Returns whether a piece needs a table or a schema that a task does not have."""
         if self._creates and any(body.table and self._is_missing(body.table) for body in piece.bodies()):
+            return True
+        if self._keeps and any(self._is_missing(f"{name}{SUFFIX}") for name in self._tables([piece])):
             return True
         return bool(self.needed_by([piece], to))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -35,6 +36,7 @@ HEADERS: Final = (
     "exec_mem_limit",
     "schema_evolution",
     "auto_create",
+    "dead_letters",
 )
 _LIMITS: Final = (
     "desired_concurrent_number",
@@ -93,6 +95,7 @@ def limits_of(properties: Mapping[str, str]) -> Limits:
     """
     default = Limits()
     whole = _whole
+    errors_max = sys.maxsize if _is_true(properties, "dead_letters") else default.errors_max  # DL2
     return Limits(
         concurrency=whole(
             properties,
@@ -101,7 +104,7 @@ def limits_of(properties: Mapping[str, str]) -> Limits:
             lambda n: n > 0,
             "must be greater than 0",
         ),
-        errors_max=whole(properties, "max_error_number", default.errors_max, lambda n: n >= 0, "should >= 0"),
+        errors_max=whole(properties, "max_error_number", errors_max, lambda n: n >= 0, "should >= 0"),
         error_ratio_max=_ratio(properties, default.error_ratio_max),
         seconds=whole(properties, "max_batch_interval", default.seconds, lambda n: n >= 1, "should >= 1"),
         rows=whole(properties, "max_batch_rows", default.rows, lambda n: n >= 200_000, "should > 200000"),

@@ -133,6 +133,10 @@ class RoutineSpec(RowsSpec):
         Raises:
             InvalidInputError: as the stream load would answer.
         """
+        return replace(parse_headers(self.given(path)), preceding_filter=self.preceding_filter)
+
+    def given(self, path: str) -> dict[str, str]:
+        """Returns the headers of that stream load."""
         headers = {name: self.properties[name] for name in HEADERS if name in self.properties}
         headers |= self.headers()
         if path:
@@ -142,8 +146,7 @@ class RoutineSpec(RowsSpec):
             headers.setdefault("format", self._default_format("csv"))
         if self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever its parts
-        options = parse_headers({name: value for name, value in headers.items() if value})
-        return replace(options, preceding_filter=self.preceding_filter)
+        return {name: value for name, value in headers.items() if value}
 
     def _default_format(self, by_suffix: str) -> str:
         """Returns the format of a file: CSV whose fields may be columns has names in its first line (EV6)."""

@@ -16,11 +16,14 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, islice
 
-from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
+from seqstore.loaders.dead_letters.letters import DeadLetters, kept_headers
+from seqstore.loaders.error_log import ErrorLog
+from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.needed_schema import with_fields
 from seqstore.loaders.routine.destination import Destination, ManyTables, OneTable
 from seqstore.loaders.routine.growth import Growth
@@ -30,13 +33,31 @@ from seqstore.loaders.routine.source import Body, Piece, Source, Span
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
-from seqstore.loaders.source import BadRow
+from seqstore.loaders.source import BadRow, described_max, keeping_bad_rows
 from seqstore.store.load.load import Load
 from seqstore.store.publish.evolution import Evolution
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
-Note = Callable[[BadRow, str], None]
+
+@dataclass(frozen=True)
+class _Origin:
+    """The place of rows.
+
+    Attributes:
+        where: for messages.
+        source: of dead letters: the file, or topic, partition and first offset of the piece.
+        headers: the rows are read by, for a replay; empty where dead letters are not kept.
+        table: as messages name it.
+    """
+
+    where: str
+    source: str = ""
+    headers: str = ""
+    table: str = ""
+
+
+Note = Callable[[BadRow, _Origin], None]
 
 
 @dataclass
@@ -60,11 +81,11 @@ class _TableRows:
         self.target = target
         self.buffer = RowBuffer()
         self._load, self._counts, self._note = load, counts, note
-        self._origins: list[tuple[int, str]] = []  # first buffered row of a body, and where it is from
+        self._origins: list[tuple[int, _Origin]] = []  # first buffered row of a body, and where it is from
 
-    def begin(self, where: str) -> None:
+    def begin(self, origin: _Origin) -> None:
         """Marks the start of rows from another place."""
-        self._origins.append((len(self.buffer), where))
+        self._origins.append((len(self.buffer), origin))
 
     def write(self) -> None:
         """Writes the buffered rows and logs the rejected ones."""
@@ -75,7 +96,7 @@ class _TableRows:
         result = self._load.write(buffer.rows(), supplied=buffer.supplied())
         self._counts.loaded += result.rows - len(result.rejected)
         self._counts.filtered += len(result.rejected)
-        listed = result.rejected[:ROWS_MAX]
+        listed = result.rejected[: described_max()]
         for row, rejected in zip(buffer.sources_of(listed), listed, strict=True):
             body = bisect_right(origins, rejected.row, key=lambda origin: origin[0]) - 1
             self._note(row, origins[body][1])
@@ -111,6 +132,8 @@ class TaskRun:
         self._rows: dict[str, _TableRows] = {}
         self._log: ErrorLog | None = None
         self._growth = Growth(store, spec, table)
+        self._keeps = spec.options("").dead_letters
+        self._letters: dict[str, DeadLetters] = {}
         self.label = f"{spec.name}-{job_id}-{task_id}"
 
     def run(self) -> bool:
@@ -125,12 +148,16 @@ class TaskRun:
         pieces = self._source.pieces(self._spans)
         first = list(islice(pieces, 1 if self._growth.is_on else 0))
         to = self._destination(self._growth.begin(first))
+        keeping = keeping_bad_rows() if self._keeps else nullcontext()
         try:
             self._log = ErrorLog(self._store.path, lambda: to.txn_id)
             try:
-                is_full = self._read(to, chain(first, pieces))
+                with keeping:
+                    is_full = self._read(to, chain(first, pieces))
             finally:
                 self._log.close()
+            for letters in self._letters.values():
+                letters.flush()
             batch = self._batch()
             to.commit(
                 lambda tx, done: self._jobs.commit_within(
@@ -178,40 +205,59 @@ class TaskRun:
         self._counts.filtered += body.bad_count
         self._counts.unselected += body.passed
         for row in body.bad:
-            self._note(row, where)
+            self._note(row, _Origin(where))
         if self._spec.is_multi and not body.table:
             return
         rows = self._rows.get(body.table)
         if rows is None:
             rows = self._rows[body.table] = _TableRows(*to.of(body.table), self._counts, self._note)
-        rows.begin(where)
+        options = self._spec.options(piece.path)
+        if body.table:  # the messages are decompressed already
+            options = replace(options, compression="")
+        if options.evolves and options.is_csv:
+            with body.open() as head:
+                options = with_fields(options, head)
+        origin = _Origin(where)
+        if self._keeps:
+            origin = self._origin(to, piece, body, options, rows.target)
+        rows.begin(origin)
         with ExitStack() as opened:
             stream = opened.enter_context(body.open())
-            options = self._spec.options(piece.path)
-            if body.table:  # the messages are decompressed already
-                options = replace(options, compression="")
-            if options.evolves and options.is_csv:
-                with body.open() as head:
-                    options = with_fields(options, head)
             reader, mapping = open_rows(stream, options, rows.target, self._moment, opened)
             for batch in reader.batches():
                 mapped = mapping(batch, self._moment.local)
                 self._counts.filtered += batch.bad_count + mapped.bad_count
                 self._counts.unselected += batch.passed + mapped.unselected
                 for row in (*batch.bad, *batch.located(mapped.bad)):
-                    self._note(row, where)
+                    self._note(row, origin)
                 rows.buffer.add(batch.places, mapped, batch.held_bytes)
                 if sum(each.buffer.fullness for each in self._rows.values()) >= 1:
                     self._write()
-                    rows.begin(where)
+                    rows.begin(origin)
 
     def _write(self) -> None:
         for rows in self._rows.values():
             rows.write()
 
-    def _note(self, row: BadRow, where: str) -> None:
+    def _origin(
+        self, to: Destination, piece: Piece, body: Body, options: StreamLoadOptions, target: Target
+    ) -> _Origin:
+        """Returns the place of a body's rows, whose rejected ones become dead letters."""
+        if body.table not in self._letters:
+            begin = partial(to.letters, self._store, body.table)
+            self._letters[body.table] = DeadLetters(begin, self.label)
+        topic = self._spec.source_properties.get("kafka_topic", "")
+        source = piece.path or f"{topic}/{piece.span.partition} from offset {piece.span.start}"
+        where = piece.path or f"partition {piece.span.partition}"
+        where += f", table {body.table}" if body.table else ""
+        headers = kept_headers(self._spec.given(piece.path), options, target.schema.names)
+        return _Origin(where, source, headers, body.table)
+
+    def _note(self, row: BadRow, origin: _Origin) -> None:
         assert self._log is not None
-        self._log.add(BadRow(row.place, f"{where}: {row.reason}"))
+        self._log.add(BadRow(row.place, f"{origin.where}: {row.reason}"))
+        if origin.headers:
+            self._letters[origin.table].add([row], origin.source, origin.headers)
 
     def _batch(self) -> Batch:
         counts = self._counts

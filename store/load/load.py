@@ -131,6 +131,7 @@ class Load:
         self._rows_filtered = 0
         self._started = time.monotonic()
         self._is_open = True
+        self._joined: list[Load] = []
         self._process = os.getpid()
         self.label = (
             transactions.check_label(label) if label is not None else f"{options.label_prefix}{uuid.uuid4()}"
@@ -319,6 +320,15 @@ class Load:
         )
         self._writer.add(PendingWrite(metrics=counts))
 
+    @internal
+    def join(self, other: Load) -> None:
+        """Publishes the rows of a load of another table of the database in the commit of this one, or none.
+
+        The other load ends with this one; it has no label of its own.
+        """
+        self._check_open()
+        self._joined.append(other)
+
     def commit(self, *, max_filter_ratio: float = 1.0, also: Also | None = None) -> LoadResult:
         """Publishes the rows written as one version.
 
@@ -341,7 +351,7 @@ class Load:
             done, writes = commit(
                 self._table.catalog,
                 self._transaction,
-                [self._writer],
+                self.writers,
                 label_keep_seconds=self._table.settings.label_keep_seconds,
                 started=self._started,
                 also=also,
@@ -354,12 +364,24 @@ class Load:
         try:
             yield
         except CommitUnknownError:
-            self._is_open = False  # nothing may be removed: the commit may have happened
+            self.end()  # nothing may be removed: the commit may have happened
             raise
         except BaseException as error:
             self.abort(str(error))
             raise
+        self.end()
+
+    @internal
+    def end(self) -> None:
+        """Closes the load, and those that it has joined; what becomes of the rows is decided."""
         self._is_open = False
+        for each in self._joined:
+            each.end()
+
+    @property
+    def writers(self) -> list[TableWriter]:
+        """The writes that are published together."""
+        return [self._writer, *(writer for each in self._joined for writer in each.writers)]
 
     def _skipped(self, app: AppWrite) -> LoadResult:
         """Ends a load whose pair, or a later one, is committed already."""
@@ -395,9 +417,10 @@ class Load:
             LoadRejectedError: too many rejected rows; nothing was stored.
         """
         self._check_open()
-        if self._writer.target.evolution is not None:
+        if self._writer.target.evolution is not None or self._joined:
             raise InvalidInputError(
-                f"{self._table.name}: a load that changes the schema cannot be pre-committed; commit it",
+                f"{self._table.name}: a load that changes the schema, or another table, cannot be "
+                "pre-committed; commit it",
                 kind="bad_mode",
             )
         if self._repeated is not None:
@@ -446,6 +469,8 @@ class Load:
         if not self._is_open or self._process != os.getpid():  # a forked child leaves its parent's alone
             return
         self._is_open = False
+        for each in self._joined:
+            each.abort(reason)
         if self._transaction.id:
             abort_failed(self._table.catalog, self._transaction, reason)
         self._writer.delete_files()
