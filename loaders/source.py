@@ -19,7 +19,7 @@ _KEEPS_ALL: Final[ContextVar[bool]] = ContextVar("keeps_all_bad_rows", default=F
 
 @contextmanager
 def keeping_bad_rows() -> Iterator[None]:
-    """Within the block every bad row is described, with its whole text: they become dead letters."""
+    """Describes every bad row of a block, with its whole text: they become dead letters."""
     token = _KEEPS_ALL.set(True)
     try:
         yield

@@ -81,7 +81,7 @@ def replay(store: Store, name: str, where: str = "", *, user: str | None = None)
     Args:
         name: `db.table`, of the target.
         where: a condition in SQL on the columns of the dead letters; empty for all of them.
-        user: who asks, None for all privileges.
+        user: of the condition, None for all privileges.
 
     Raises:
         NotFoundError: there are no dead letters of such a table.
