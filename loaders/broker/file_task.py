@@ -8,7 +8,7 @@ cannot be staged here: they are mapped and checked, and the result carries them 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import BinaryIO, cast
 
@@ -19,7 +19,7 @@ from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, open_rows
-from seqstore.loaders.source import BadRow, SourceBatch
+from seqstore.loaders.source import BadRow, SourceBatch, described_max, keeping_bad_rows
 from seqstore.store.check.row_checker import Mask, RejectedRow
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.load.write_task import StagedRows, WriteTask
@@ -41,6 +41,7 @@ class FileResult:
         brought: rows that the process that commits writes, and which of them supply a column.
         loaded, filtered, unselected: rows.
         bad: the first filtered ones; their reason names the file.
+        letters: all filtered ones where dead letters are kept, else none.
     """
 
     description: int
@@ -51,6 +52,7 @@ class FileResult:
     filtered: int = 0
     unselected: int = 0
     bad: tuple[BadRow, ...] = ()
+    letters: tuple[BadRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,10 @@ class FileTask:
             InvalidInputError: the file does not fit the table, or is none of its format: it will never do.
             UnavailableError: it cannot be read now.
         """
+        keeping = keeping_bad_rows() if self.options.dead_letters else nullcontext()
         try:
-            return self._run(on_read)
+            with keeping:
+                return self._run(on_read)
         except (UnavailableError, FileNotFoundError) as error:
             text = error.message if isinstance(error, StoreError) else "the file is gone"
             raise UnavailableError(f"{self.file.name}: {text}", kind="unreadable") from error
@@ -113,11 +117,13 @@ class FileTask:
             )
             for batch in reader.batches():
                 mapped = mapping(self._with_path_fields(batch), self.moment.local)
-                done = replace(
-                    done,
-                    filtered=done.filtered + batch.bad_count + mapped.bad_count,
-                    unselected=done.unselected + batch.passed + mapped.unselected,
-                    bad=self._listed(done.bad, [*batch.bad, *batch.located(mapped.bad)]),
+                done = self._with_bad(
+                    replace(
+                        done,
+                        filtered=done.filtered + batch.bad_count + mapped.bad_count,
+                        unselected=done.unselected + batch.passed + mapped.unselected,
+                    ),
+                    [*batch.bad, *batch.located(mapped.bad)],
                 )
                 buffer.add(batch.places, mapped, batch.held_bytes)
                 if buffer.is_enough:
@@ -139,26 +145,33 @@ class FileTask:
         if not self.may_stage:
             return self._bring(done, buffer)
         staged = self.write.run(buffer.rows())
-        return replace(
+        added = replace(
             done,
             staged=done.staged + staged,
             loaded=done.loaded + staged.rows_total - staged.rows_filtered,
             filtered=done.filtered + staged.rows_filtered,
-            bad=self._listed(done.bad, buffer.sources_of(staged.rejected)),
         )
+        rejected = staged.rejected
+        if self.options.dead_letters and len(rejected) < staged.rows_filtered:  # it lists the first ones
+            rejected = self.write.rejected(buffer.rows(), buffer.supplied())
+        return self._with_bad(added, buffer.sources_of(rejected))
 
     def _bring(self, done: FileResult, buffer: RowBuffer) -> FileResult:
         rows, supplied = buffer.rows(), buffer.supplied()
         rejected = self.write.rejected(rows, supplied)
         kept = _without(rejected, len(rows))
         brought = (rows.take(kept), {name: mask[kept] for name, mask in supplied.items()})
-        return replace(
+        added = replace(
             done,
             brought=(*done.brought, brought if rejected else (rows, supplied)),
             loaded=done.loaded + len(kept),
             filtered=done.filtered + len(rejected),
-            bad=self._listed(done.bad, buffer.sources_of(rejected[:_BAD_ROWS_MAX])),
         )
+        return self._with_bad(added, buffer.sources_of(rejected[: described_max()]))
+
+    def _with_bad(self, done: FileResult, bad: Sequence[BadRow]) -> FileResult:
+        letters = (*done.letters, *bad) if self.options.dead_letters else ()
+        return replace(done, bad=self._listed(done.bad, bad), letters=letters)
 
     def _listed(self, known: tuple[BadRow, ...], bad: Sequence[BadRow]) -> tuple[BadRow, ...]:
         room = max(_BAD_ROWS_MAX - len(known), 0)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -28,11 +29,24 @@ from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
 from seqstore.loaders.broker.spec import LoadSpec
+from seqstore.loaders.dead_letters.letters import (
+    SUFFIX,
+    DeadLetters,
+    check_target,
+    kept_headers,
+    letters_schema,
+)
 from seqstore.loaders.error_log import ErrorLog
 from seqstore.loaders.row_source import Target, moment_in
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.check.partial_checker import check_flexible
-from seqstore.store.errors import LoadRejectedError, MetadataChangedException, NotFoundError, StoreError
+from seqstore.store.errors import (
+    InvalidInputError,
+    LoadRejectedError,
+    MetadataChangedException,
+    NotFoundError,
+    StoreError,
+)
 from seqstore.store.maintenance.recovery import ending
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.store import Store
@@ -120,6 +134,10 @@ class BrokerLoad:
         for table, each in zip(tables, self.spec.descriptions, strict=True):
             if self.spec.options(each).is_flexible:
                 check_flexible(table.name, table.schema)
+            if self.spec.options(each).dead_letters:  # before the snapshot of the transaction
+                check_target(table.name)
+                name = f"{table.name}{SUFFIX}"
+                self.store.create_table(name, letters_schema(), if_not_exists=True)
         transaction = self.store.transaction(
             label=self.spec.label,
             operation="BROKER LOAD",
@@ -230,6 +248,7 @@ class _Running:
             results = self._run(tasks, size)
             self._count(results)
             self._join(tasks, results)
+            self._keep(tasks, results)
             self._enter_commit()
             done = self._transaction.commit(
                 also=lambda tx, done: self._jobs.change_within(tx, self._job_id, LoadJob.finished)
@@ -341,6 +360,32 @@ class _Running:
                 for rows, supplied in result.brought:
                     load.write(rows, supplied=supplied)
                 load.commit()
+
+    def _keep(self, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> None:
+        """Hands the dead letters to the transaction."""
+        spec, loads, kept = self._load.spec, [], {}
+        for task, result in zip(tasks, results, strict=True):
+            name = task.target.name
+            if not task.options.dead_letters:
+                continue
+            if name not in kept:
+                loads.append(self._transaction.table(f"{name}{SUFFIX}").begin_load())
+                kept[name] = DeadLetters(partial(loads.__getitem__, len(loads) - 1), spec.label)
+            path = result.file.name
+            given = spec.given(spec.descriptions[task.description], path)
+            headers = kept_headers(given, task.options, task.target.schema.names)
+            kept[name].add(result.letters, path, headers)
+        if sum(each.count for each in kept.values()) < sum(
+            result.filtered for task, result in zip(tasks, results, strict=True) if task.options.dead_letters
+        ):
+            raise InvalidInputError(
+                "dead_letters: the texts of some rejected rows are not known; load without it",
+                kind="dead_letters",
+            )
+        for letters in kept.values():
+            letters.flush()
+        for load in loads:
+            load.commit()
 
 
 def _error_text(error: BaseException) -> str:

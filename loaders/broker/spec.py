@@ -37,6 +37,7 @@ _HEADERS: Final = {
     "change_time_unit": "change_time_unit",
     "exec_mem_limit": "exec_mem_limit",
     "schema_evolution": "schema_evolution",
+    "dead_letters": "dead_letters",
 }
 _FLAGS: Final = (
     "partial_columns",
@@ -45,6 +46,7 @@ _FLAGS: Final = (
     "strip_outer_array",
     "num_as_string",
     "fuzzy_parse",
+    "dead_letters",
 )
 # Expected values in the error of an empty one; flags have an error of their own.
 _EXPECTED: Final = {
@@ -122,7 +124,8 @@ class LoadSpec:
 
     @property
     def max_filter_ratio(self) -> float:
-        return float(self._given("max_filter_ratio") or 0)
+        keeps = any(self.options(each).dead_letters for each in self.descriptions)
+        return float(self._given("max_filter_ratio") or keeps)  # DL2
 
     @property
     def priority(self) -> str:
@@ -192,6 +195,18 @@ class LoadSpec:
         Raises:
             InvalidInputError: as the stream load would answer.
         """
+        headers = self.given(description, path)
+        self._check_positions(description, headers)
+        options = parse_headers(headers)
+        if options.dead_letters and description.columns_from_path:  # DL4
+            raise InvalidInputError(
+                f"{description.table}: dead_letters does not go with COLUMNS FROM PATH, which a row lacks",
+                kind="bad_load",
+            )
+        return replace(options, preceding_filter=description.preceding_filter)
+
+    def given(self, description: DataDescription, path: str | None = None) -> dict[str, str]:
+        """Returns the headers of that stream load."""
         given = {**self.properties, **description.properties}
         headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
         headers |= description.headers()
@@ -202,9 +217,7 @@ class LoadSpec:
         if description.compression or compression:
             headers["compress_type"] = description.compression or compression
         headers["max_filter_ratio"] = given.get("max_filter_ratio", "0")
-        self._check_positions(description, headers)
-        options = parse_headers({name: value for name, value in headers.items() if value})
-        return replace(options, preceding_filter=description.preceding_filter)
+        return {name: value for name, value in headers.items() if value}
 
     def _check_positions(self, description: DataDescription, headers: Mapping[str, str]) -> None:
         """Refuses fields of the path among positional fields of the file (B7)."""

@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 from seqstore import ConflictError, InvalidInputError, NotFoundError, Settings, Store
 from seqstore.cli.main import app
 from seqstore.loaders.begin import begin as begin_load
+from seqstore.loaders.broker.run import BrokerLoad
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.dead_letters import replay as replaying
 from seqstore.loaders.dead_letters.replay import replay
 from seqstore.loaders.load_jobs import StoreLoadJobs
@@ -290,3 +292,25 @@ def test_killed_around_the_commit_rows_and_dead_letters_agree(
     child = subprocess.run([sys.executable, "-c", CHILD, str(store.path)], env=environment, check=False)
     assert child.returncode == -signal.SIGKILL
     assert (len(keys(store)), len(letters(session))) == (count, count)
+
+
+@pytest.mark.parametrize("parallelism", ["1", "2"])
+def test_files_of_a_broker_load_keep_their_rejected_rows(
+    store: Store, session: Session, tmp_path: Path, parallelism: str
+) -> None:
+    """DL1, DL2: in this process, and in processes of their own."""
+    (tmp_path / "in/a.csv").write_text("1,2,a\n2,x,b\n3,4\n")
+    (tmp_path / "in/b.csv").write_text("".join(f"{number},1,abcdef\n" for number in range(10, 2510)))
+    properties = {"strict_mode": "true", "dead_letters": "true", "load_parallelism": parallelism}
+    description = DataDescription("t", (f"{tmp_path}/in/*.csv",), column_separator=",")
+    _, job = BrokerLoad(store, LoadSpec("db", "one", (description,), properties), [str(tmp_path)]).run()
+    assert (job.state, job.loaded, job.filtered) == ("FINISHED", 1, 2502)
+    found = letters(session)
+    assert [row["raw"] for row in found[:2]] == ["2,x,b", "3,4"]
+    assert len({row["raw"] for row in found}) == 2502
+    dicts(session, "ALTER TABLE t MODIFY COLUMN v VARCHAR(20) NOT NULL")
+    assert replay(store, "db.t").loaded == 2500
+    assert len(letters(session)) == 2
+    from_path = replace(description, columns_from_path=("v",))
+    with pytest.raises(InvalidInputError, match="COLUMNS FROM PATH"):
+        BrokerLoad(store, LoadSpec("db", "two", (from_path,), properties), [str(tmp_path)]).run()
