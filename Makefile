@@ -28,7 +28,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench torture histories faults mutants clean python java mariadb classes
+.PHONY: help setup demo test test-all test-lowest lint format docs bench pictures torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ format: setup ## sort imports and lay out the code
 
 docs: $(VENV)/.installed-docs ## build the manual in site/; warnings are errors
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: setup ## make the pictures of docs/console.md; needs a Chromium
+	@$(BIN)/python -m tests.support.console.pictures docs/pictures
 
 bench: setup ## measure the named workloads on this machine (minutes, gigabytes in bench/work)
 	@$(BIN)/python -m bench.run

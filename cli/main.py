@@ -21,6 +21,7 @@ from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
 from seqstore.cli.context import Settings, keep
 from seqstore.cli.demo_command import demo
+from seqstore.cli.doctor import doctor
 from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
@@ -139,6 +140,7 @@ app.command("repair")(repair)
 app.command("backup")(backup)
 app.command("restore")(restore)
 app.command("backups")(backups)
+app.command("doctor")(doctor)
 app.command("demo")(demo)
 
 if __name__ == "__main__":

@@ -148,6 +148,7 @@ class StreamLoad:
         self._kept = ""  # the headers of dead letters
         self._base: TableSchema | None = None  # that the body was compared with
         self._evolution: Evolution | None = None
+        self._unwritten = 0  # rows that were rejected before they were written
 
     @property
     def _schema(self) -> TableSchema:
@@ -243,6 +244,8 @@ class StreamLoad:
                     self._check_ratio(log)
                     if self._letters is not None:
                         self._letters.require(progress.filtered)
+                    if isinstance(load, Load):
+                        load.note_filtered(self._unwritten)
                     if self._bodies is not None:
                         self._bodies.require_clean(progress)
                     if isinstance(load, Load) and not options.two_phase_commit:
@@ -388,6 +391,7 @@ class StreamLoad:
         may_have_names = is_first and self._options.is_csv and not self._options.csv.skip_lines
         if may_have_names and is_header_row(batch.rows):
             self._progress.warning = f"line 1: {HEADER_ROW}"
+        self._unwritten += batch.bad_count + mapped.bad_count
         self._progress.filtered += batch.bad_count + mapped.bad_count
         self._progress.unselected += batch.passed + mapped.unselected
         if self._letters is not None or len(self._bad) < ROWS_MAX:

@@ -77,9 +77,8 @@ def _of_loads(activity: dict[str, Any]) -> Iterable[Finding]:
         yield Finding("warning", f"{_loads(failed)} failed in the last 30 minutes", advice, "#/loads")
     if waiting := activity["precommitted"]:
         advice = "Commit or abort them by _stream_load_2pc; their rows are not visible until then."
-        yield Finding(
-            "warning", f"Commits that are still to come: {_loads(waiting)} pre-committed", advice, "#/loads"
-        )
+        what = f"Commits that are still to come: {_loads(waiting)} pre-committed"
+        yield Finding("warning", what, advice, "#/loads")
 
 
 def _loads(count: int) -> str:

@@ -220,6 +220,11 @@ class Load:
             self._note_rejected([replace(row, row=row.row + before) for row in rejected], len(rejected))
         return rejected
 
+    def note_filtered(self, count: int) -> None:
+        """Counts rows that a loader rejected before it wrote the others, for the history."""
+        if count:
+            self._writer.add(PendingWrite(metrics=VersionMetrics(rows_total=count, rows_filtered=count)))
+
     def _note_rejected(self, rejected: list[RejectedRow], count: int) -> None:
         self._rows_filtered += count
         limit = self._table.settings.rejected_rows_max - len(self._rejected)

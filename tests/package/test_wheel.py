@@ -39,9 +39,9 @@ OF_THE_ENGINE = {
     },
     Transaction: {"check_writable", "expire", "has_written", "lock", "lock_before_reading"},
     Session: {
-        *("full_name", "in_zone", "is_system", "moment", "query_context", "require", "run", "schema"),
+        *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
         *("find_view", "require_admin", "require_within", "sees_user", "stream", "table", "table_filter"),
-        *("tables_of", "within", "workload_group"),
+        *("schema", "tables_of", "within", "workload_group"),
     },
 }
 
@@ -165,6 +165,15 @@ def test_the_wheel_has_types_settings_and_example_jobs(files: list[str]) -> None
     expected = {f"seqstore/conf/{path.relative_to(ROOT / 'conf')}" for path in conf}
     assert {"seqstore/conf/default.toml", "seqstore/conf/loads/orders.toml"} <= expected
     assert {"seqstore/py.typed", *expected} <= set(files)
+
+
+def test_the_wheel_has_the_pages_of_the_console(files: list[str]) -> None:
+    pages = {f"seqstore/{path.relative_to(ROOT)}" for path in (ROOT / "cli/console/static").iterdir()}
+    assert {
+        "seqstore/cli/console/static/index.html",
+        "seqstore/cli/console/static/uplot-license.txt",
+    } <= pages
+    assert pages <= set(files)
 
 
 def test_the_wheel_has_every_module_of_the_checkout(files: list[str]) -> None:

@@ -80,7 +80,7 @@ export function lines(description, x, series, isTime) {
   return drawn(box, (width) => new uPlot({
     width, height: 280, padding: [10, 24, 0, 0], legend: { show: false },
     scales: { x: { time: isTime } }, tzDate: (stamp) => uPlot.tzDate(new Date(stamp * 1000), "Etc/UTC"),
-    axes: isTime ? [{ ...axes()[0], values: undefined }, axes()[1]] : axes((_, ticks) => ticks.map((tick) => String(tick))),
+    axes: isTime ? [{ ...axes()[0], values: undefined, space: 90 }, axes()[1]] : axes((_, ticks) => ticks.map((tick) => String(tick))),
     series: [{}, ...series.map((_, i) => ({ stroke: colour(inks[i % inks.length]), width: 2, dash: i < inks.length ? [] : [6, 4] }))],
   }, [x, ...series.map((each) => each.values)], box));
 }

@@ -251,6 +251,14 @@ def test_segments_have_their_key_range_and_what_compaction_does_next(client: Cli
     assert "off for this table" in found["plan"]
 
 
+def test_the_time_line_counts_rejected_rows(client: Client) -> None:
+    """A version of a stream load had none: its rows are rejected before they are written."""
+    found = ask(client, "table/shop/orders/versions").json["versions"]
+    by_label = {each["label"]: each for each in found}
+    assert [by_label[label]["rows_filtered"] for label in ("orders-02", "orders-03")] == [0, 8]
+    assert by_label["orders-03"]["rows_total"] - by_label["orders-03"]["rows_loaded"] == 8
+
+
 def test_lateness_counts_rows_that_lost_too(client: Client) -> None:
     found = ask(client, "table/shop/orders/lateness").json
     assert (found["column"], found["is_cut"]) == ("updated", False)

@@ -25,7 +25,7 @@ VIEWS: Final = {
     "sql": "#/sql",
     "server": "#/server",
 }
-KEY: Final = "25"
+KEY: Final = "24"
 STATEMENT: Final = (
     "SELECT date_trunc(updated, 'hour') AS hour, count(*) AS orders, sum(amount) AS amount\n"
     "FROM shop.orders GROUP BY hour ORDER BY hour"
