@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
 
+from seqstore.cli.server.notify import READY, STOPPING, notify
 from seqstore.store import InvalidInputError, Store
 from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.runtime.addresses import is_loopback
@@ -90,7 +91,9 @@ async def run_services(
             await service.start()
             running.append(service)
         started(services)
+        notify(READY)
         await ending.wait()
+        notify(STOPPING)
     finally:
         ending.clear()
         for number in set(STOP_SIGNALS) - set(abandoning):

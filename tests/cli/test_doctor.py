@@ -43,7 +43,8 @@ def stored(tmp_path: Path) -> Path:
 
 def line(result: Any, name: str) -> str:
     """The state of a check, and what was found."""
-    return next(each for each in result.output.splitlines() if each[9:].startswith(f"{name} "))
+    lines: list[str] = result.output.splitlines()
+    return next(each for each in lines if each[9:].startswith(f"{name} "))
 
 
 def test_a_machine_without_a_fault(run: Invoke, stored: Path) -> None:

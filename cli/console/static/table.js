@@ -5,7 +5,7 @@ import { lateness as latenessChart, segments as segmentPicture, stackedBars } fr
 import { badge, bytes, card, cell, count, field, fill, grid, h, moment, note, seconds } from "./dom.js";
 
 const TABS = [["versions", "Versions"], ["columns", "Columns"], ["segments", "Segments"], ["key", "Key history"], ["lateness", "Lateness"]];
-const PARTS = [["loaded", "counted", (v) => Math.max(v.rows_loaded - v.rows_late - v.rows_superseded - v.rows_too_late, 0)],
+const PARTS = [["loaded", "counted", (v) => Math.max(v.rows_loaded - v.rows_late - v.rows_superseded - v.rows_too_late - v.rows_deleted, 0)],
   ["late", "late (lost to a stored row)", (v) => v.rows_late + v.rows_too_late], ["superseded", "superseded (lost within the load)", (v) => v.rows_superseded],
   ["filtered", "filtered (rejected)", (v) => v.rows_filtered], ["deleted", "deleted", (v) => v.rows_deleted]];
 const PAGE = 100;
