@@ -23,6 +23,7 @@ from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.open_table.opener import Opener
 from seqstore.store.read.table_state import StateLoader, TableState
+from seqstore.store.runtime.html_table import html_table
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.transaction.merge_builder import MergeBuilder
@@ -88,6 +89,17 @@ class Table(LoadableTable):
             execute=partial(run_statement, self),
         )
 
+    def _repr_html_(self) -> str:
+        """Shows the columns in a notebook, below the number of rows and the version."""
+        state = self.state()
+        key = set(state.schema.declared_key)
+        rows = (
+            (column.name, column.type.sql, "key" if column.name in key else "", column.comment)
+            for column in state.schema.columns
+        )
+        caption = f"{self.name}: {state.row_count:,} rows, version {state.version}"
+        return html_table(caption, ("column", "type", "key", "comment"), rows)
+
     def vacuum(self, *, retention_seconds: int | None = None, dry_run: bool = False) -> VacuumResult:
         """Removes versions older than the retention and the files only they need (`retention`)."""
         return vacuum(self, retention_seconds=retention_seconds, dry_run=dry_run)
@@ -114,6 +126,8 @@ class Table(LoadableTable):
 
     def key_history(self, key: Mapping[str, Any]) -> list[KeyEvent]:
         """Returns the history of one key, write by write, with reasons; see `history.key_history`.
+
+        A notebook shows the list as a table.
 
         Raises:
             InvalidInputError: the key columns are not all there, or hold no such values.

@@ -32,6 +32,7 @@ from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.lookup import key_arrays
 from seqstore.store.read.snapshot import as_table
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.html_table import html_table
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL, VERSION_COL, initial_values
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dedupe import equal_keys
@@ -81,6 +82,36 @@ class KeyEvent:
     row: Mapping[str, Any]
 
 
+class KeyHistory(list[KeyEvent]):
+    """The writes of a key, oldest first; a notebook shows them as a table."""
+
+    def _repr_html_(self) -> str:
+        headings = [
+            "version",
+            "time (UTC)",
+            "outcome",
+            "explanation",
+            "sequence",
+            "operation",
+            "label",
+            "row",
+        ]
+        rows = (
+            (
+                str(each.version),
+                f"{each.timestamp:%Y-%m-%d %H:%M:%S}" if each.timestamp is not None else None,
+                each.outcome,
+                each.explanation,
+                None if each.sequence is None else str(each.sequence),
+                each.operation,
+                each.label,
+                dict(each.row),
+            )
+            for each in self
+        )
+        return html_table("history of the key", headings, rows)
+
+
 @dataclass(frozen=True)
 class _Place:
     """The place of a row: a segment, the versions that have it, and the position."""
@@ -102,7 +133,7 @@ class _Write:
     places: list[_Place]
 
 
-def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]:
+def key_history(table: VersionedTable, key: Mapping[str, Any]) -> KeyHistory:
     """Returns the outcome of every write of a key, oldest first; see the module."""
     state, lease = table.hold()
     arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
@@ -112,7 +143,7 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> list[KeyEvent]
         moments = {oldest, state.version, *(write.version for write in writes)}
         moments |= {number for number, record in version_records(tx, table.id) if record.is_restore}
         outcomes = _Outcomes(table, tx, writes, oldest, sorted(v for v in moments if v >= oldest))
-        events = [outcomes.event(write) for write in writes]
+        events = KeyHistory(outcomes.event(write) for write in writes)
     lease.release()
     return events
 

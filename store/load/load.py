@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -44,6 +44,7 @@ from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.publish.write_states import PendingWrite, WriteTarget
+from seqstore.store.runtime.html_table import html_table
 from seqstore.store.runtime.internal import internal
 from seqstore.store.segment.checked_rows import CheckedRows
 
@@ -100,6 +101,19 @@ class LoadResult:
     rejected: list[RejectedRow] = field(default_factory=list)
     status: str = TransactionStatus.VISIBLE
     first_id: int = 0
+
+    def _repr_html_(self) -> str:
+        """Shows the counts in a notebook, and the first rejected rows."""
+        names = [each.name for each in fields(self) if each.name.startswith("rows_")]
+        counts = html_table(
+            f"load {self.label}: {self.status}, version {self.version}, {self.milliseconds} ms",
+            [name.removeprefix("rows_") for name in names],
+            [[getattr(self, name) for name in names]],
+        )
+        if not self.rejected:
+            return counts
+        rejected = ((each.row, each.reason) for each in self.rejected)
+        return counts + html_table("rejected rows", ("row", "reason"), rejected)
 
 
 class Load:

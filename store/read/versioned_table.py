@@ -29,6 +29,7 @@ from seqstore.store.read.scan_task import ScanTask, plan_scan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.html_table import html_table
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
@@ -59,6 +60,40 @@ class VersionInfo:
     commit_info: Mapping[str, Any] = field(default_factory=dict)
     has_data_change: bool = True
     revision: int = 1
+
+
+_SHOWN: Final = (
+    "rows_loaded",
+    "rows_filtered",
+    "rows_late",
+    "rows_superseded",
+    "rows_replaced",
+    "rows_deleted",
+)
+
+
+class History(list[VersionInfo]):
+    """The versions of a table, oldest first; a notebook shows them as a table, the newest first."""
+
+    def _repr_html_(self) -> str:
+        headings = [
+            "version",
+            "time (UTC)",
+            "operation",
+            *(name.removeprefix("rows_") for name in _SHOWN),
+            "label",
+        ]
+        rows = (
+            (
+                str(each.version),
+                f"{each.timestamp:%Y-%m-%d %H:%M:%S}",
+                each.operation,
+                *(getattr(each.metrics, name) for name in _SHOWN),
+                each.label,
+            )
+            for each in reversed(self)
+        )
+        return html_table("versions", headings, rows)
 
 
 class _Limits(NamedTuple):
@@ -266,10 +301,10 @@ class VersionedTable:
         return True
 
     def history(self) -> list[VersionInfo]:
-        """Returns the origin of each version, oldest first."""
+        """Returns the origin of each version, oldest first; a notebook shows the list as a table."""
         with self.catalog.read() as tx:
             lines = list(version_records(tx, self.id))
-        return [
+        return History(
             VersionInfo(
                 version,
                 datetime.fromtimestamp(record.time_ms / 1000, UTC),
@@ -282,7 +317,7 @@ class VersionedTable:
                 record.revision,
             )
             for version, record in lines
-        ]
+        )
 
     @internal
     def scan_tasks(
