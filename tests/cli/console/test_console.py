@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import json
 import re
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 from seqstore import Store
 from tests.support.console.browser import KEY, VIEWS, WIDTHS, browser, log_in, page_of, reason_without, show
 from tests.support.console.shop import PASSWORD, console_server
-from tests.support.http_server import Client
+from tests.support.http_server import Answer, Client
 from tests.weight import by_form
 
 pytestmark = pytest.mark.skipif(bool(reason_without()), reason=reason_without() or "there is a browser")
@@ -230,6 +231,22 @@ def test_a_refused_statement_shows_its_error(page: Any) -> None:
     page.get_by_label("Statement").fill("SELECT nothing FROM shop.orders")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("alert").filter(has_text="nothing").wait_for()
+
+
+def test_a_statement_is_listed_and_killed(page: Any, client: Client) -> None:
+    days = ", ".join(f"(SELECT 1 a UNION ALL SELECT 2) x{number}" for number in range(60))
+    body = json.dumps({"sql": f"SELECT count(*) FROM {days}"})
+    answers: list[Answer] = []
+
+    def ask() -> None:
+        answers.append(client.request("POST", "/api/console/query", body, user=f"ann:{PASSWORD}"))
+
+    running = threading.Thread(target=ask)
+    running.start()
+    show(page, "server")
+    page.get_by_role("button", name=re.compile("Kill ")).first.click()
+    running.join(60)
+    assert "interrupted" in answers[0].json["error"]
 
 
 def test_keys_change_the_view(page: Any) -> None:

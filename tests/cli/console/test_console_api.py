@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import Store
-from seqstore.cli.audit_log import FILE
+from seqstore.cli.audit_log import FILE, AuditLog
 from seqstore.cli.console import static_files
 from seqstore.cli.console.audit_tail import newest_events
+from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.cli.sessions import ServerSessions
@@ -167,14 +168,15 @@ def test_another_password_ends_the_cookie(shop: tuple[Client, Store]) -> None:
     assert by_cookie(client, cookie, "GET", f"{API}/session").status == 401
 
 
-def test_failed_logins_are_counted_and_recorded(tmp_path: Path) -> None:
-    with console_server(tmp_path) as (client, _):
+def test_failed_logins_are_counted_and_recorded(store: Store, tmp_path: Path) -> None:
+    audit = AuditLog(tmp_path / "log")
+    audit.start()
+    with serving(store, LoginGuard(lambda: 0.0), audit) as client:
         statuses = [log_in(client, "nobody", f"wrong {number}").status for number in range(12)]
-        assert statuses[0] == 401
-        assert statuses[-1] == 429
-    events = newest_events(tmp_path / "data" / "audit", limit=50, like="nobody")["events"]
-    assert len(events) == 12
-    assert {event["event"] for event in events} == {"login"}
+    audit.stop()
+    assert statuses == [401] * FAILURES_AT_ONCE_MAX + [429] * 2
+    events = newest_events(tmp_path / "log", limit=50)["events"]
+    assert [(event["event"], event["user"]) for event in events] == [("login", "nobody")] * 12
     assert "wrong" not in json.dumps(events)
 
 
