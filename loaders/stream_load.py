@@ -193,6 +193,7 @@ class StreamLoad:
 
     def _forget_counts(self) -> None:
         self._progress.loaded = self._progress.filtered = self._progress.unselected = 0
+        self._unwritten = 0
         self._progress.txn_id, self._progress.error_url = -1, ""
         self._buffer, self._bad, self._bad_written, self._is_first = RowBuffer(), [], [], True
 
