@@ -30,12 +30,15 @@ try:
         limit.look()
 except MemoryError:
     pass
-print(_data_bytes() / limit.limit_bytes)
+print((_data_bytes() - limit._stacks) / limit.limit_bytes)
 """
 
 
 def test_pieces_of_any_size_stay_below_the_bound() -> None:
-    """Each look added three hundredths of the limit, whatever was used: small pieces passed the limit."""
+    """Each look added three hundredths of the limit, whatever was used: small pieces passed the limit.
+
+    Stacks are left out, which the bound leaves room for: older libraries start more threads.
+    """
     command = [sys.executable, "-c", GREEDY]
     child = subprocess.run(command, capture_output=True, text=True, env={"PYTHONPATH": MODULES}, check=True)
     assert 0.6 < float(child.stdout) < 0.86, child
