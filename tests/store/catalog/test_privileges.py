@@ -161,7 +161,8 @@ def test_every_statement_that_names_a_table_is_in_the_list() -> None:
     seen_by_any = {"ShowColumns", "ShowIndex", "ShowPartitions"}
     named = {kind.statement.__name__ for kind in all_kinds() if _names_a_table(kind.statement)}
     listed = {type(parse(text)[0]).__name__ for texts in ON_TABLE.values() for text in texts}
-    assert named - listed == seen_by_any
+    by_two = {"CreateTableFrom"}  # CREATE and LOAD, which its own tests ask for one by one
+    assert named - listed == seen_by_any | by_two
 
 
 def _names_a_table(statement: type) -> bool:
