@@ -295,7 +295,7 @@ class StreamLoad:
         options = self._options
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
-        is_plain = is_plain and not options.evolves and not options.dead_letters
+        is_plain = is_plain and not (options.evolves or options.dead_letters or options.auto_create)
         self._progress.is_grouped = (
             options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
         )

@@ -398,6 +398,7 @@ class Load:
             each.end()
 
     @property
+    @internal
     def writers(self) -> list[TableWriter]:
         """The writes that are published together."""
         return [self._writer, *(writer for each in self._joined for writer in each.writers)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from seqstore.store.check.write_modes import MergeType, NewKeyBehavior, UpdateMode
 from seqstore.store.publish.evolution import Evolution
+from seqstore.store.runtime.internal import internal
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -74,6 +75,7 @@ class WriteOptions:
     partitions: Sequence[str] = ()
     evolution: Evolution | None = None
 
+    @internal
     def schema_of(self, table: VersionedTable) -> TableSchema:
         """Returns the schema that rows of a table are checked for."""
         return table.schema if self.evolution is None else self.evolution.schema

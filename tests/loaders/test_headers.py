@@ -217,6 +217,7 @@ SAMPLES: dict[str, tuple[dict[str, str], str]] = {
     **{name: ({}, value) for name, value in (
         ("change_position", "gtid"), ("change_table", "t"), ("change_time_unit", "ms"),
         ("column_separator", "|"), ("columns", "a, b"), ("comment", "c"), ("compress_type", "gz"),
+        ("dead_letters", "true"),
         ("empty_field_as_null", "true"), ("enclose", "'"), ("escape", "!"), ("exec_mem_limit", "1000"),
         ("format", "json"), ("function_column.sequence_col", "s"), ("group_commit", "sync_mode"),
         ("hidden_columns", "__DORIS_DELETE_SIGN__"), ("label", "l"), ("line_delimiter", "|"),
@@ -235,7 +236,10 @@ SAMPLES: dict[str, tuple[dict[str, str], str]] = {
     "txnversion": ({"txnversion": "1", "txnappid": "a"}, "2"),
     **{name: ({"format": "json"}, value) for name, value in (
         ("json_root", "$.a"), ("jsonpaths", '["$.a"]'), ("num_as_string", "true"), ("fuzzy_parse", "true"),
-        ("strip_outer_array", "true"),
+        ("strip_outer_array", "true"), ("schema_evolution", "add"), ("auto_create", "true"),
+    )},
+    **{name: ({"format": "json", "auto_create": "true"}, "a") for name in (
+        "auto_create_key", "auto_create_sequence",
     )},
 }  # fmt: skip
 WITHOUT_EFFECT = {"send_batch_parallelism": "2"}  # LH24: there are no backends that rows are sent to

@@ -62,6 +62,8 @@ _FOR_THIS_PACKAGE = {
     "ServerContext.processes": {"Processes"},
     "ServerContext.queues": {"WorkloadQueues"},
     "Transaction.commit": {"CatalogTransaction"},
+    "WriteArguments.evolution": {"Evolution"},
+    "WriteOptions.evolution": {"Evolution"},
 }
 
 
