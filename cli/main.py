@@ -38,7 +38,7 @@ _FILES: Final = {
     "default.toml": "all settings, for serve --config",
     "loads": "example jobs of broker-load",
     "routine": "example jobs of routine-load",
-    "operations": "systemd unit, Dockerfile, Prometheus alerts, Grafana dashboard",
+    "operations": "unit, image, alerts, dashboard",
 }
 
 

@@ -275,10 +275,11 @@ def test_the_module_shows_the_name_of_the_command() -> None:
 
 def test_help_names_the_files_of_the_package() -> None:
     listed = seqstore("--help", COLUMNS="40").stdout.partition("\nFiles:\n")[2].splitlines()
-    settings, loads, routine = (Path(line.rpartition("  ")[2].strip()) for line in listed)
+    settings, loads, routine, operations = (Path(line.rpartition("  ")[2].strip()) for line in listed)
     assert ServerSettings.load(settings) == ServerSettings()
     assert broker_spec(loads / "orders.toml").label
     assert routine_spec(routine / "clicks.toml").name == "clicks"
+    assert (operations / "seqstore.service").is_file()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
