@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from seqstore import Store
-from tests.support.console.browser import KEY, VIEWS, WIDTHS, browser, log_in, page_of, reason_without, show
+from tests.support.console.browser import VIEWS, WIDTHS, browser, log_in, page_of, reason_without, show
 from tests.support.console.shop import PASSWORD, console_server
 from tests.support.http_server import Answer, Client
 from tests.weight import by_form
@@ -209,12 +209,16 @@ def test_names_complete_by_the_keyboard(page: Any) -> None:
     page.get_by_role("heading", name="Result").wait_for()
 
 
-def test_a_result_is_a_grid_a_chart_and_a_file(page: Any, tmp_path: Path) -> None:
+def test_a_result_is_a_grid_a_chart_an_error_and_a_file(page: Any, tmp_path: Path) -> None:
     show(page, "sql")
     page.get_by_role("button", name="Chart").click()
     page.get_by_role("img", name=re.compile("orders, amount over hour")).wait_for()
     page.get_by_role("button", name="Explain").click()
     page.get_by_text("SCAN shop.orders").wait_for()
+    page.get_by_label("Statement").fill("SELECT nothing FROM shop.orders")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("alert").filter(has_text="nothing").wait_for()
+    show(page, "sql")
     with page.expect_download() as saved:
         page.get_by_role("button", name="Download CSV").click()
     saved.value.save_as(tmp_path / "result.csv")
@@ -224,13 +228,6 @@ def test_a_result_is_a_grid_a_chart_and_a_file(page: Any, tmp_path: Path) -> Non
         page.get_by_role("button", name="Download Parquet").click()
     saved.value.save_as(tmp_path / "result.parquet")
     assert (tmp_path / "result.parquet").read_bytes()[:4] == b"PAR1"
-
-
-def test_a_refused_statement_shows_its_error(page: Any) -> None:
-    show(page, "sql")
-    page.get_by_label("Statement").fill("SELECT nothing FROM shop.orders")
-    page.get_by_role("button", name="Run").click()
-    page.get_by_role("alert").filter(has_text="nothing").wait_for()
 
 
 def test_a_statement_is_listed_and_killed(page: Any, client: Client) -> None:
@@ -266,10 +263,3 @@ def test_a_value_of_a_table_is_never_an_element(page: Any, client: Client) -> No
     page.get_by_label("Statement").fill("SELECT * FROM shop.clicks WHERE id = 777")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name=evil).wait_for()
-
-
-def test_the_key_of_the_pictures_has_a_history(page: Any) -> None:
-    show(page, "key")
-    text = page.get_by_role("region", name="History of the key").inner_text()
-    assert KEY in text
-    assert "live" in text
