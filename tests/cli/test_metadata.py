@@ -166,7 +166,7 @@ def waiting(port: int, root: Any) -> Iterator[None]:
     while "secret.marker_w" not in try_to(holder, "SHOW FULL PROCESSLIST"):
         assert running.is_alive()
     yield
-    ask(holder, f"KILL {root.thread_id()}")
+    try_to(holder, f"KILL {root.thread_id()}")  # on a slow machine its wait may have ended
     running.join()
     holder.close()
 
