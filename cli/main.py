@@ -21,7 +21,7 @@ from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
 from seqstore.cli.context import Settings, keep
 from seqstore.cli.demo_command import demo
-from seqstore.cli.doctor import doctor
+from seqstore.cli.doctor.command import doctor
 from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum

@@ -33,9 +33,9 @@ from seqstore.cli.console.findings import findings
 from seqstore.cli.console.lateness import lateness
 from seqstore.cli.console.replies import answered, number_in, object_in, reply
 from seqstore.cli.console.static_files import page, static_file
-from seqstore.cli.routes import LOAD, NONE, STATEMENT, Handler, Route, route
 from seqstore.cli.sessions import ServerSessions
-from seqstore.cli.statement_threads import StatementThreads
+from seqstore.cli.web.routes import LOAD, NONE, STATEMENT, Handler, Route, route
+from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError
 from seqstore.store.catalog.access.grants import shown_scope
 from seqstore.store.catalog.access.user_hosts import plain_user

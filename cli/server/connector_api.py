@@ -25,7 +25,7 @@ from seqstore.cli.scan.plan import query_plan, require_table
 from seqstore.cli.scan.sent_rows import primitive_type
 from seqstore.cli.server.replies import manager_reply
 from seqstore.cli.sessions import ServerSessions
-from seqstore.cli.statement_threads import StatementThreads, Work
+from seqstore.cli.web.statement_threads import StatementThreads, Work
 from seqstore.store import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.schema.column import Column
 from seqstore.store.sql import Session, parse

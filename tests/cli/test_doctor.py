@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from seqstore import Store
-from seqstore.cli import doctor
+from seqstore.cli.doctor import checks
 from seqstore.cli.main import app
 from seqstore.store.catalog.load_history import newest_transactions
 from seqstore.store.catalog.transaction_record import put_transaction
@@ -106,19 +106,19 @@ def test_a_clock_that_was_set_back_is_found(run: Invoke, stored: Path) -> None:
 def test_a_disk_of_the_network_or_memory_is_named(
     run: Invoke, monkeypatch: pytest.MonkeyPatch, kind: str, state: str
 ) -> None:
-    monkeypatch.setattr(doctor, "_file_system", lambda place: kind)
+    monkeypatch.setattr(checks, "_file_system", lambda place: kind)
     result = run()
     assert line(result, "filesystem").startswith(state)
     assert result.exit_code == (state == "error")
 
 
 def test_a_slow_disk_is_a_warning(run: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_SLOW_FSYNC_MS", -1.0)
+    monkeypatch.setattr(checks, "_SLOW_FSYNC_MS", -1.0)
     assert line(run(), "fsync").startswith("warning")
 
 
 def test_a_package_that_is_missing_is_an_error(run: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_PACKAGES", ("a-package-that-nobody-made",))
+    monkeypatch.setattr(checks, "_PACKAGES", ("a-package-that-nobody-made",))
     result = run()
     assert result.exit_code == 1
     assert "pip install 'seqstore'" in result.output

@@ -1,4 +1,4 @@
-"""`seqstore doctor`: what a machine and its data directory lack for a server, and what to do."""
+"""What a machine and its data directory lack for a server, and what to do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-import typer
-
-from seqstore.cli import output
-from seqstore.cli.context import data_dir
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from seqstore.cli.server.settings import ServerSettings
@@ -54,39 +49,22 @@ class Check:
     advice: str = ""
 
 
-def doctor(
-    ctx: typer.Context,
-    host: Annotated[str, typer.Option("--host", help="Address that the server is to listen on.")] = "",
-    http_port: Annotated[int, typer.Option("--http-port", min=0, max=65535)] = 8030,
-    mysql_port: Annotated[int, typer.Option("--mysql-port", min=0, max=65535)] = 9030,
-    config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="Settings, as in conf/default.toml.")
-    ] = None,
-) -> None:
-    """Check disk, descriptors, clock, ports, versions and catalog for a server; exit code 1 for errors."""
-    from seqstore.cli.server.settings import ServerSettings
+def checks(directory: Path, settings: ServerSettings, address: str, ports: dict[str, int]) -> list[Check]:
+    """Runs every check.
 
-    settings = ServerSettings.load(config) if config else ServerSettings()
-    directory = data_dir(ctx)
-    address = host or settings.host
-    found = [
+    Args:
+        directory: the data directory, which may not exist yet.
+        address: that the server is to listen on, at `ports` by their names.
+    """
+    return [
         *_of_disk(directory, settings),
         _descriptors(settings),
         _memory(settings),
-        *[_port(name, address, port) for name, port in (("http", http_port), ("mysql", mysql_port))],
+        *[_port(name, address, port) for name, port in ports.items()],
         *_packages(),
         _java(),
         *_of_store(directory),
     ]
-    for check in found:
-        output.say(f"{check.state:8} {check.name:12} {check.found}")
-        if check.advice:
-            output.say(f"{'':21} -> {check.advice}")
-    errors = sum(check.state == ERROR for check in found)
-    warnings = sum(check.state == WARNING for check in found)
-    output.say(f"{errors} errors, {warnings} warnings")
-    if errors:
-        raise typer.Exit(1)
 
 
 # ------------------------------------------------------------------------------------------ disk

@@ -1,0 +1,1 @@
+"""`seqstore doctor`: the checks and the command."""
