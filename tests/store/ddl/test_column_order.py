@@ -161,8 +161,8 @@ def test_history_and_maintenance_go_over_a_change_of_the_order(session: Session)
     changed = alter(session, CHANGE).version
     run(session, "UPDATE t SET s = 'uno' WHERE k = 1; OPTIMIZE TABLE t FULL")
     assert run(session, "SELECT * FROM t") == [("x", 1, 1, 10, "uno"), ROWS[1]]
-    assert run(session, f"SELECT * FROM t VERSION AS OF {changed}") == ROWS
-    assert run(session, f"SELECT * FROM t VERSION AS OF {before}") == [
+    assert run(session, f"SELECT * FROM t FOR VERSION AS OF {changed}") == ROWS
+    assert run(session, f"SELECT * FROM t FOR VERSION AS OF {before}") == [
         (1, "x", 10, "one", 1), (2, "y", None, "two", 2)]  # fmt: skip
     feed = table(session).changes(2).read_all().to_pylist()
     kinds = [(row["_change_type"], row["b"], row["k"], row["s"]) for row in feed]
