@@ -20,8 +20,8 @@ import typer
 from typer.testing import CliRunner
 
 import seqstore
+from seqstore.cli.clients.refusal import number_and_state
 from seqstore.cli.main import app, conf_directory, exit_code
-from seqstore.cli.refusal import number_and_state
 from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
 from seqstore.loaders.spark import options

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from seqstore.cli.audit_log import FILE
+from seqstore.cli.clients.audit_log import FILE
 
 _BLOCK_BYTES: Final = 1 << 16
 _READ_BYTES_MAX: Final = 8 << 20

@@ -26,14 +26,14 @@ from typing import IO, Any, Final
 from aiohttp import web
 
 from seqstore import __version__
-from seqstore.cli.audit_log import Event
+from seqstore.cli.clients.audit_log import Event
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.console import audit_tail, load_view, queries, server_view, table_list, table_view
 from seqstore.cli.console.completion import completions
 from seqstore.cli.console.findings import findings
 from seqstore.cli.console.lateness import lateness
 from seqstore.cli.console.replies import answered, number_in, object_in, reply
 from seqstore.cli.console.static_files import page, static_file
-from seqstore.cli.sessions import ServerSessions
 from seqstore.cli.web.routes import LOAD, NONE, STATEMENT, Handler, Route, route
 from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError

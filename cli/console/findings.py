@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from seqstore.cli.audit_log import AuditLog
+from seqstore.cli.clients.audit_log import AuditLog
 from seqstore.cli.console.load_view import routine_jobs
 from seqstore.loaders.routine.job import PAUSED
 from seqstore.loaders.routine.show import lag

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seqstore.cli.audit_log import Event
+from seqstore.cli.clients.audit_log import Event
 from seqstore.cli.console.value_texts import texts
 from seqstore.store import InvalidInputError
 from seqstore.store.sql import Session

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from seqstore.cli.sessions import ServerSessions
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.catalog.workload_groups import CONCURRENCY_MAX

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.audit_log import Client, Event
-from seqstore.cli.listener import is_gone
+from seqstore.cli.clients.audit_log import Client, Event
+from seqstore.cli.clients.listener import is_gone
+from seqstore.cli.clients.refusal import message_of, number_and_state
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import caching_sha2, wire
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.rows import column_definition, send_rows
 from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError
-from seqstore.cli.refusal import message_of, number_and_state
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.runtime.memory_limit import out_of_memory

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
-from seqstore.cli.admission import ConnectionLimits
-from seqstore.cli.entrance import Entrance
-from seqstore.cli.listener import Listener
-from seqstore.cli.login_guard import check_reachable
+from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.clients.entrance import Entrance
+from seqstore.cli.clients.listener import Listener
+from seqstore.cli.clients.login_guard import check_reachable
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords
 from seqstore.cli.mysql.connection import Connection, Logins
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.store import Store

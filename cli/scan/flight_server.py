@@ -24,13 +24,13 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import flight
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.audit_log import Client, Event
-from seqstore.cli.login_guard import check_reachable
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.audit_log import Client, Event
+from seqstore.cli.clients.login_guard import check_reachable
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_messages import command, encoded, message
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store import (
     AccessDeniedError,
     InvalidInputError,

@@ -23,13 +23,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.audit_log import Client
-from seqstore.cli.listener import Listener, is_gone
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.audit_log import Client
+from seqstore.cli.clients.listener import Listener, is_gone
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan import thrift_wire as wire
 from seqstore.cli.scan.plan import one_query, plan_text
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, StoreError
 from seqstore.store.runtime import cancellation
 from seqstore.store.sql.parse.single_scan import of_tablets

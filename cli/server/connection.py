@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from seqstore.cli.entrance import Entrance
+from seqstore.cli.clients.entrance import Entrance
 from seqstore.cli.server.replies import failure
 
 logger = logging.getLogger("seqstore.http")

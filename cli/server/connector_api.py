@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 from aiohttp import web
 
-from seqstore.cli.audit_log import Event
+from seqstore.cli.clients.audit_log import Event
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.plan import query_plan, require_table
 from seqstore.cli.scan.sent_rows import primitive_type
 from seqstore.cli.server.replies import manager_reply
-from seqstore.cli.sessions import ServerSessions
 from seqstore.cli.web.statement_threads import StatementThreads, Work
 from seqstore.store import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.schema.column import Column

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from seqstore.cli.clients.shared import Replicas
 from seqstore.cli.console.replies import answered, object_in, refusal, reply
 from seqstore.cli.server.tokens import Tokens
-from seqstore.cli.shared import Replicas
 from seqstore.store import AccessDeniedError
 
 PREFIX: Final = "/api/console/"

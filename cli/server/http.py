@@ -30,11 +30,12 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from seqstore.cli.audit_log import Client, Event
+from seqstore.cli.clients.audit_log import Client, Event
+from seqstore.cli.clients.entrance import Entrance
+from seqstore.cli.clients.login_guard import check_reachable, log_in
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.console.console_api import ConsoleApi
 from seqstore.cli.console.replies import refusal
-from seqstore.cli.entrance import Entrance
-from seqstore.cli.login_guard import check_reachable, log_in
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.connection import Server
 from seqstore.cli.server.connector_api import ConnectorApi
@@ -48,7 +49,6 @@ from seqstore.cli.server.shared_site import SharedSite
 from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
 from seqstore.cli.server.tokens import SECONDS, Tokens
-from seqstore.cli.sessions import ServerSessions
 from seqstore.cli.web.routes import LOAD, NONE, REQUEST, STATEMENT, Route, route
 from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, StoreError, UnavailableError

@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from seqstore.cli.audit_log import AuditLog
+from seqstore.cli.clients.audit_log import AuditLog
+from seqstore.cli.clients.shared import Families, Shared
 from seqstore.cli.server.routine_metrics import routine_metrics
-from seqstore.cli.shared import Families, Shared
 from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
 from seqstore.store.runtime.memory_limit import resident_bytes

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from seqstore.cli.entrance import Entrance
+from seqstore.cli.clients.entrance import Entrance
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql.server import MysqlServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store import UnavailableError
 
 

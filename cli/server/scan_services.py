@@ -6,10 +6,10 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.thrift_server import ThriftServer
 from seqstore.cli.server.service import check_exposure
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store import InvalidInputError, UnavailableError
 
 if TYPE_CHECKING:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqstore.cli.audit_log import AuditLimits, AuditLog
+from seqstore.cli.clients.audit_log import AuditLimits, AuditLog
+from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.clients.shared import Shared
 from seqstore.cli.server.certificates import LOOK_SECONDS, Certificates
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.mysql_service import MysqlService
@@ -28,8 +30,6 @@ from seqstore.cli.server.service import (
     warn_of_empty_password,
 )
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
-from seqstore.cli.shared import Shared
 from seqstore.cli.workers.hub_client import HubClient
 from seqstore.cli.workers.worker_shared import shared_by
 from seqstore.loaders.broker.jobs import LoadJobs

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.store.errors import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30

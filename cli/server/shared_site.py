@@ -8,7 +8,7 @@ import socket
 import ssl
 from typing import Any, Final
 
-from seqstore.cli.entrance import TURN_SECONDS, Entrance
+from seqstore.cli.clients.entrance import TURN_SECONDS, Entrance
 
 _RETRY_SECONDS: Final = 0.1
 _log: Final = logging.getLogger("seqstore.http")

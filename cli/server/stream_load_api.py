@@ -26,12 +26,12 @@ from typing import Any, BinaryIO, Final, cast
 
 from aiohttp import HttpVersion11, web
 
-from seqstore.cli.audit_log import AuditLog, Client, Event
+from seqstore.cli.clients.audit_log import AuditLog, Client, Event
+from seqstore.cli.clients.shared import UserLoads
 from seqstore.cli.server.body import BodyPipe
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.shared import UserLoads
 from seqstore.loaders.end_transaction import end_transaction
 from seqstore.loaders.headers import evolution_in
 from seqstore.loaders.http_stream import http_stream, table_of

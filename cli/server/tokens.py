@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any, Final
 
-from seqstore.cli.shared import NoReplicas, Replicas
+from seqstore.cli.clients.shared import NoReplicas, Replicas
 
 SECONDS: Final = 3600
 _TOKENS_MAX: Final = 10_000

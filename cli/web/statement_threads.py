@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from seqstore.cli.audit_log import Client, Event
-from seqstore.cli.sessions import ServerSessions
+from seqstore.cli.clients.audit_log import Client, Event
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.store import UnavailableError
 from seqstore.store.runtime.memory_limit import count_stack
 from seqstore.store.sql import Session

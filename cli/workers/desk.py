@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.login_guard import LoginGuard
 from seqstore.cli.workers.seats import GRANTED, WAITING, Seats, Ticket
 from seqstore.store.errors import StoreError
 

@@ -29,8 +29,8 @@ from typing import Any, Final
 
 import msgpack
 
-from seqstore.cli.admission import ConnectionLimits
-from seqstore.cli.entrance import Entrance
+from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.clients.entrance import Entrance
 from seqstore.cli.workers.balance import Balance
 from seqstore.cli.workers.desk import Desk
 from seqstore.cli.workers.frames import FrameReader, packed

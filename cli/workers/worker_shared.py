@@ -1,4 +1,4 @@
-"""What the sessions of a worker share with those of the others, by way of the hub (`cli.shared`)."""
+"""What the sessions of a worker share with those of the others, by way of the hub (`cli.clients.shared`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from functools import partial
 from typing import Any, Final
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.login_guard import LoginGuard
-from seqstore.cli.shared import Families, Shared
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.login_guard import LoginGuard
+from seqstore.cli.clients.shared import Families, Shared
 from seqstore.cli.workers.desk import NUMBERS
 from seqstore.cli.workers.hub_client import HubClient
 from seqstore.store.catalog.workload_groups import CONCURRENCY_MAX, WorkloadGroup

@@ -15,10 +15,10 @@ import pymysql
 import pytest
 
 from seqstore import Store
-from seqstore.cli.audit_log import FILE, AuditLimits, AuditLog, Client, Event
+from seqstore.cli.clients.audit_log import FILE, AuditLimits, AuditLog, Client, Event
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.metrics import Metrics
-from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess, serving
 
@@ -178,7 +178,7 @@ def test_a_full_disk_loses_whole_lines_and_stops_no_statement(
             return write(file, data[:10])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("seqstore.cli.audit_log.os.write", fill)
+    monkeypatch.setattr("seqstore.cli.clients.audit_log.os.write", fill)
     with running(folder) as log, MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
         root = connect(server)
         ask(root, "SELECT 1")

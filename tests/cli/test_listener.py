@@ -13,10 +13,10 @@ import pymysql
 import pytest
 
 from seqstore import Store
-from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.scan.thrift_server import ThriftServer
-from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask
 from tests.cli.test_descriptors import no_files_left
 from tests.support.connectors.thrift_client import ThriftClient

@@ -19,13 +19,13 @@ import pytest
 from pyarrow import flight
 
 from seqstore import AccessDeniedError, Store
-from seqstore.cli.admission import ConnectionLimits
-from seqstore.cli.listener import Listener
-from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.clients.listener import Listener
+from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.cli.scan.thrift_server import ThriftServer
-from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
 from tests.support.connectors.thrift_client import ThriftClient
 from tests.support.http_server import Client, basic, serving
@@ -262,7 +262,7 @@ def test_root_without_password_is_out_of_reach_from_other_machines(
     store: Store, users: None, protocol: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guess = GUESSES[protocol]
-    monkeypatch.setattr("seqstore.cli.login_guard.is_loopback", lambda _address: False)
+    monkeypatch.setattr("seqstore.cli.clients.login_guard.is_loopback", lambda _address: False)
     with served(store, protocol, LoginGuard()) as port:
         assert "root" not in guess(port, "root", "root")  # a password was set
         store.accounts.set_password("root", "")

@@ -14,10 +14,10 @@ import pymysql
 import pytest
 
 from seqstore import Settings, Store
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.evaluate.table_functions import _FUNCTIONS
 from seqstore.store.sql.session.statement_kind import all_kinds, parse
 from seqstore.store.sql.session.system_tables import system_table_names

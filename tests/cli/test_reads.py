@@ -23,12 +23,12 @@ import pytest
 from pyarrow import flight
 
 from seqstore import Session, Store
-from seqstore.cli.audit_log import FILE, AuditLog
+from seqstore.cli.clients.audit_log import FILE, AuditLog
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.cli.scan.thrift_server import METHODS, ThriftServer
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.cli.web.routes import STATEMENT
 from seqstore.store.sql import parse
 from seqstore.store.sql.session.server_context import Ports

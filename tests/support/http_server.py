@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from seqstore import Store
-from seqstore.cli.audit_log import AuditLog
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.audit_log import AuditLog
+from seqstore.cli.clients.login_guard import LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.session.server_context import Ports
 from tests.support.children import MODULES, ROOT
 from tests.support.forks.forked import PRELOAD, ForkedPython

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import Store
-from seqstore.cli.audit_log import FILE, AuditLog
+from seqstore.cli.clients.audit_log import FILE, AuditLog
+from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.console import static_files
 from seqstore.cli.console.audit_tail import newest_events
-from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from tests.support.console.shop import LOADS, PASSWORD, console_server
 from tests.support.http_server import Answer, Client, serving
 from tests.support.rows import schema_of

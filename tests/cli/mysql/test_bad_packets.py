@@ -12,9 +12,9 @@ import pymysql
 import pytest
 
 from seqstore import Store
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.login_guard import LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
-from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import ask, dial, log_in
 from tests.support.hostile.bad_packets import Conversation, conversation, framed
 from tests.support.hostile.usage import descriptors, resident_bytes

@@ -12,11 +12,11 @@ import pytest
 from pymysql._auth import scramble_caching_sha2, sha2_rsa_encrypt
 
 from seqstore import Store
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.login_guard import LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.certificates import Certificates
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from tests.cli.mysql_client import CAPABILITIES, dial, read_packet, send_packet
 from tests.support.certificates import write_certificate
 

@@ -10,7 +10,7 @@ import pymysql
 import pytest
 
 from seqstore import Store
-from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.mysql import MysqlServer
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 

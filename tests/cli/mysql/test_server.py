@@ -18,7 +18,7 @@ import pymysql
 import pytest
 
 from seqstore import Store
-from seqstore.cli.admission import ConnectionLimits
+from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.mysql import MysqlServer
 
 

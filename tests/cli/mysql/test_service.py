@@ -9,9 +9,9 @@ import pymysql
 import pytest
 
 from seqstore import InvalidInputError, Store, UnavailableError
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.server.mysql_service import MysqlService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 
 
 def test_it_serves_between_start_and_stop(store: Store) -> None:

@@ -11,10 +11,10 @@ import pytest
 from pyarrow import flight
 
 from seqstore import Session, Store
-from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX
+from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_messages import fields
 from seqstore.cli.scan.flight_server import FlightSqlServer
-from seqstore.cli.sessions import ServerSessions
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_a_token_ends_with_its_password_and_its_user(
         with pytest.raises(flight.FlightUnauthenticatedError, match="log in again"):
             client.query("SELECT 1 AS n")
     root = FlightClient(server.port)
-    monkeypatch.setattr("seqstore.cli.login_guard.is_loopback", lambda _address: False)
+    monkeypatch.setattr("seqstore.cli.clients.login_guard.is_loopback", lambda _address: False)
     with pytest.raises(flight.FlightUnauthenticatedError, match="machine of the server only"):
         root.query("SELECT 1 AS n")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Session, Store
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.plan import query_plan
 from seqstore.cli.scan.thrift_server import ThriftServer
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql import parse
 from tests.support.connectors.thrift_client import ThriftClient
 

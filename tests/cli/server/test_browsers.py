@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seqstore import AccessDeniedError, Store
-from seqstore.cli.login_guard import check_reachable
+from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.browsers import check_browser
 from seqstore.cli.server.settings import ServerSettings

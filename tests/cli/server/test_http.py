@@ -21,9 +21,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store, UnavailableError
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import Client, ServerProcess, basic, read_answer, serving
 

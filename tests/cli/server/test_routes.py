@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.login_guard import LoginGuard
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from seqstore.cli.sessions import ServerSessions
 from tests.support.http_server import Answer, Client, serving
 from tests.support.rows import schema_of
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from seqstore.cli.admission import ConnectionLimits
-from seqstore.cli.login_guard import FAILURES_AT_ONCE_MAX
+from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
 from seqstore.cli.workers import desk as desk_module
 from seqstore.cli.workers.balance import Balance
 from seqstore.cli.workers.desk import NUMBERS, Desk

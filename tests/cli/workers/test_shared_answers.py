@@ -14,7 +14,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from seqstore.cli.shared import Shared
+from seqstore.cli.clients.shared import Shared
 from seqstore.cli.workers.hub_client import HubClient
 from seqstore.cli.workers.worker_shared import shared_by
 from seqstore.store.sql.session.server_context import ServerContext

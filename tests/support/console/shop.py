@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from seqstore import Session, Settings, Store
-from seqstore.cli.audit_log import AuditLog
-from seqstore.cli.sessions import ServerSessions
+from seqstore.cli.clients.audit_log import AuditLog
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.loaders.routine.runner import RoutineRunner
 from tests.support.http_server import Client, serving
 from tests.support.statements import run

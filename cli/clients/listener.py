@@ -21,8 +21,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.entrance import Entrance
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.entrance import Entrance
 from seqstore.store.runtime import memory_limit
 
 _LOOK_SECONDS: Final = 0.5

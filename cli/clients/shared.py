@@ -13,8 +13,8 @@ from itertools import count
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from seqstore.cli.admission import Admission, ConnectionLimits
-from seqstore.cli.login_guard import LoginGuard
+from seqstore.cli.clients.admission import Admission, ConnectionLimits
+from seqstore.cli.clients.login_guard import LoginGuard
 from seqstore.store.sql.session.server_context import Processes
 from seqstore.store.sql.session.workload import WorkloadQueues
 

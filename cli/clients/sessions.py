@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from seqstore.cli.audit_log import AuditLog, Client, Event
-from seqstore.cli.login_guard import LoginGuard, log_in
-from seqstore.cli.refusal import number_and_state
-from seqstore.cli.shared import Shared
+from seqstore.cli.clients.audit_log import AuditLog, Client, Event
+from seqstore.cli.clients.login_guard import LoginGuard, log_in
+from seqstore.cli.clients.refusal import number_and_state
+from seqstore.cli.clients.shared import Shared
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
