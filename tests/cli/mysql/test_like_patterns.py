@@ -28,6 +28,7 @@ STATEMENTS = [
     f"SHOW ENGINES LIKE '{EVIL}'",
     f"SHOW LOAD FROM {NAME} WHERE LABEL LIKE '{EVIL}'",
     f"CANCEL LOAD FROM {NAME} WHERE LABEL LIKE '{EVIL}'",
+    f"CANCEL EXPORT FROM {NAME} WHERE LABEL LIKE '{EVIL}'",
     f"SHOW STREAM LOAD FROM {NAME} WHERE LABEL LIKE '{EVIL}'",
     f"SHOW ROUTINE LOAD LIKE '{EVIL}'",
     f"SHOW WORKLOAD GROUPS LIKE '{EVIL}'",
@@ -40,7 +41,7 @@ def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a server in a process of its own, so that a test ends even if the server does not answer."""
     folder = tmp_path_factory.mktemp("patterns")
     config = folder / "config.toml"
-    config.write_text(f'[store]\nload_paths = ["{folder}"]\n')
+    config.write_text(f'[store]\nload_paths = ["{folder}"]\noutput_paths = ["{folder}"]\n')
     server = ServerProcess(folder / "data", "--config", str(config))
     try:
         prepare(server, folder)
@@ -58,6 +59,7 @@ def prepare(server: ServerProcess, folder: Path) -> None:
         f"CREATE TABLE {NAME} ({NAME} INT) UNIQUE KEY({NAME})",
         f"SET {NAME} = 1",
         f'LOAD LABEL {NAME} (DATA INFILE("{folder}/nothing.csv") INTO TABLE {NAME})',
+        f"EXPORT TABLE {NAME} TO 'file://{folder}/rows_' PROPERTIES ('label' = '{NAME}')",
         f'CREATE ROUTINE LOAD {NAME} ON {NAME} FROM FILES ("path" = "{folder}/*.csv")',
     ):
         ask(connection, text)
