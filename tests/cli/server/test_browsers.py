@@ -77,7 +77,9 @@ def test_both_protocols_ask_whether_the_login_may_come_from_its_address(
 ) -> None:
     seen: list[str] = []
     for module in ("clients.login_guard", "server.http", "mysql.server"):
-        monkeypatch.setattr(f"seqstore.cli.{module}.check_reachable", lambda account, _address: seen.append(account.name))
+        monkeypatch.setattr(
+            f"seqstore.cli.{module}.check_reachable", lambda account, _address: seen.append(account.name)
+        )
     with serving(store) as http:
         http.request("GET", "/api/backends")
         store.accounts.set_password("root", "x")

@@ -36,12 +36,12 @@ def test_every_file_operation_of_a_load_of_several_segments_may_fail(
     before, finish = files(store), NewFile.finish
     written, failing = 0, 0
 
-    def fails_once(self: NewFile) -> None:
+    def fails_once(self: NewFile, **options: bool) -> None:
         nonlocal written
         written += 1
         if written == failing:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finish(self)
+        finish(self, **options)
 
     monkeypatch.setattr(NewFile, "finish", fails_once)
     for failing in range(1, 41):
