@@ -2,7 +2,8 @@
 
 `python -m tests.support.class_archive` makes it once for each pyspark and Java, in the cache of the user, and
 `make test` does. A JVM does without the archive where its jars, their times, their folder or its Java are
-others, or where a folder with files stands on the class path, such as that of SPARK_CONF_DIR.
+others, or where a folder with files stands on the class path, such as that of SPARK_CONF_DIR. Only Java 17
+gets one: Spark names a jar twice, and later versions compare such a class path with one that has it once.
 """
 
 from __future__ import annotations
@@ -26,16 +27,21 @@ _VARIABLE: Final = "JDK_JAVA_OPTIONS"
 
 
 def class_archive() -> Path | None:
-    """Returns the place of the archive, made or not; None where Spark or Java is missing."""
+    """Returns the place of the archive, made or not; None where Spark or Java 17 is missing."""
     found = importlib.util.find_spec("pyspark")
     runs = shutil.which(java())
-    if found is None or found.origin is None or runs is None:
+    if found is None or found.origin is None or runs is None or not _is_17(runs):
         return None
     jars = Path(found.origin).parent / "jars"
     files = [(entry.name, entry.stat()) for entry in os.scandir(jars)]
     told = sorted((name, status.st_size, status.st_mtime_ns) for name, status in files)
     place = _digest(str(jars))
     return cache_directory() / f"spark-classes-{place}-{_digest(f'{os.path.realpath(runs)}{told}')}.jsa"
+
+
+def _is_17(runs: str) -> bool:
+    release = Path(os.path.realpath(runs)).parents[1] / "release"
+    return release.is_file() and 'JAVA_VERSION="17.' in release.read_text()
 
 
 def _digest(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -66,16 +67,22 @@ def test_a_metadata_file_and_a_snapshot_are_read(session: Session, source: Path)
         create(session, file, "VERSION AS OF 77")
 
 
-def catalog_table(files: Path, schema: Any, **properties: Any) -> Any:
+MakeIcebergTable = Callable[[pa.Schema], Any]
+
+
+@pytest.fixture
+def catalog_table(files: Path) -> Iterator[MakeIcebergTable]:
+    """Makes a table of pyiceberg's own catalog."""
     pytest.importorskip("sqlalchemy", reason="pyiceberg's catalog needs the package sqlalchemy")
     from pyiceberg.catalog.sql import SqlCatalog
 
     catalog = SqlCatalog("c", uri=f"sqlite:///{files}/c.db", warehouse=files.as_uri())
     catalog.create_namespace("n")
-    return catalog.create_table("n.t", schema=schema, **properties)
+    yield lambda schema: catalog.create_table("n.t", schema=schema)
+    catalog.engine.dispose()
 
 
-def test_a_table_of_pyiceberg_is_read(session: Session, files: Path) -> None:
+def test_a_table_of_pyiceberg_is_read(session: Session, catalog_table: MakeIcebergTable) -> None:
     schema = pa.schema(
         [
             pa.field("k", pa.int32(), False),
@@ -85,7 +92,7 @@ def test_a_table_of_pyiceberg_is_read(session: Session, files: Path) -> None:
             ("s", pa.struct([("t", pa.timestamp("us", "UTC")), ("b", pa.bool_())])),
         ]
     )
-    table = catalog_table(files, schema)
+    table = catalog_table(schema)
     moment = dt.datetime(2024, 7, 1, 10, tzinfo=dt.UTC)
     row = {"t": moment, "x": 1.5, "n": Decimal("2.25"), "s": {"t": moment, "b": True}}
     table.append(pa.Table.from_pylist([{"k": 1, **row}, {"k": 2}, {"k": 3}], schema))
@@ -102,17 +109,19 @@ def test_a_table_of_pyiceberg_is_read(session: Session, files: Path) -> None:
     ]
 
 
-def test_a_table_without_a_snapshot_makes_an_empty_one(session: Session, files: Path) -> None:
-    table = catalog_table(files, pa.schema([("k", pa.int64())]))
+def test_a_table_without_a_snapshot_makes_an_empty_one(
+    session: Session, catalog_table: MakeIcebergTable
+) -> None:
+    table = catalog_table(pa.schema([("k", pa.int64())]))
     create(session, Path(table.metadata_location))
     assert run(session, "SELECT * FROM t") == []
 
 
 @pytest.mark.parametrize(("kind", "name"), [(pa.binary(), "binary"), (pa.time64("us"), "time")])
 def test_a_type_without_a_column_type_is_refused_by_name(
-    session: Session, files: Path, kind: pa.DataType, name: str
+    session: Session, catalog_table: MakeIcebergTable, kind: pa.DataType, name: str
 ) -> None:
-    table = catalog_table(files, pa.schema([("k", pa.int64()), ("l", pa.list_(kind))]))
+    table = catalog_table(pa.schema([("k", pa.int64()), ("l", pa.list_(kind))]))
     with pytest.raises(InvalidInputError, match=rf"column l\.element has the type {name} of Iceberg"):
         create(session, Path(table.metadata_location))
 
