@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqstore.loaders.lake.field import LakeField
+from seqstore.store.runtime.arrow_versions import local_time
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _MICROSECONDS: Final = pa.timestamp("us")
@@ -17,7 +17,7 @@ _MICROSECONDS: Final = pa.timestamp("us")
 def in_zone(moments: pa.Array, zone: str) -> pa.Array:
     """Returns times in UTC, with or without their zone, as the clock of a zone shows them."""
     utc = moments.cast(_MICROSECONDS, safe=False).cast(pa.timestamp("us", "UTC"))
-    return pc.local_timestamp(utc.cast(pa.timestamp("us", zone)))
+    return local_time(utc, zone)
 
 
 def conformed(values: pa.Array, field: LakeField, zone: str) -> pa.Array:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from seqstore.loaders.lake.places import Places
 from seqstore.store.errors import InvalidInputError, NotFoundError, VersionExpiredError
+from seqstore.store.runtime.arrow_versions import python_rows
 
 LOG: Final = "_delta_log"
 _SIDECARS: Final = "_sidecars"
@@ -158,7 +159,7 @@ def _actions(path: str) -> Iterator[dict[str, Any]]:
         return
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(columns=list(_READ)):
-            for row in batch.to_pylist(maps_as_pydicts="strict"):
+            for row in python_rows(batch):
                 yield _plain(row)
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqstore.store.errors import CorruptionError
+from seqstore.store.runtime.arrow_versions import python_rows
 
 _STRINGS: Final = pa.map_(pa.string(), pa.string())
 _VECTOR: Final = pa.struct(
@@ -169,8 +170,7 @@ class LogState:
         """
         state = cls()
         try:
-            table = pq.read_table(path, page_checksum_verification=True)
-            rows = table.to_pylist(maps_as_pydicts="strict")
+            rows = python_rows(pq.read_table(path, page_checksum_verification=True))
             state.apply(
                 number,
                 [{kind: _plain(value) for kind, value in row.items() if value is not None} for row in rows],

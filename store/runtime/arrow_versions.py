@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -64,3 +64,30 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
         return int(batch.nbytes)
     except pa.ArrowTypeError:
         return int(batch.get_total_buffer_size())
+
+
+def python_rows(data: pa.Table | pa.RecordBatch) -> list[dict[str, Any]]:
+    """Returns a dict for each row, by column; `to_pylist` has pairs for maps before pyarrow 20.
+
+    Raises:
+        ValueError: a map has a key twice.
+    """
+    rows: list[dict[str, Any]] = data.to_pylist()
+    nested = [field for field in data.schema if pa.types.is_nested(field.type)]
+    for row in rows:
+        for field in nested:
+            row[field.name] = _value(row[field.name], field.type)
+    return rows
+
+
+def _value(found: Any, kind: pa.DataType) -> Any:
+    if found is None or not pa.types.is_nested(kind):
+        return found
+    if pa.types.is_map(kind):
+        named = {key: _value(item, kind.item_type) for key, item in found}
+        if len(named) < len(found):
+            raise ValueError(f"a map has a key twice: {[key for key, _ in found]}")
+        return named
+    if pa.types.is_struct(kind):
+        return {field.name: _value(found[field.name], field.type) for field in kind}
+    return [_value(item, kind.value_type) for item in found]

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from tests.support.delta_reader import commits, open_delta
 from tests.support.faults.dying_child import run_until_dead
+from tests.support.lake.delta_reader import commits, open_delta
 from tests.support.rows import rows_of, schema_of
 
 pytestmark = pytest.mark.crash
@@ -63,11 +63,13 @@ def test_a_version_whose_process_was_killed_before_its_time_is_shown_by_the_next
 
 @pytest.mark.parametrize("point", ["open.written_out", "open.before_commit", "open.after_commit"])
 def test_iceberg_metadata_are_readable_after_a_kill(tmp_path: Path, point: str) -> None:
-    static_table = pytest.importorskip("pyiceberg.table").StaticTable
+    pytest.importorskip("pyiceberg")
+    from tests.support.lake.iceberg_reader import static_table
+
     root = made(tmp_path / "data", every=0, formats="iceberg")
 
     def found() -> list[tuple[int, str]]:
-        rows = static_table.from_metadata(str(root)).scan().to_arrow().to_pylist()
+        rows = static_table(root).scan().to_arrow().to_pylist()
         return sorted((row["k"], row["v"]) for row in rows)
 
     assert run_until_dead(_PROGRAM, tmp_path / "data", 0, failpoint=point) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -39,11 +40,19 @@ def _never() -> bool:
     return False
 
 
+def _has_new_pyiceberg() -> bool:
+    """0.10 finds no table by its directory."""
+    if importlib.util.find_spec("pyiceberg") is None:
+        return False
+    return not importlib.metadata.version("pyiceberg").startswith("0.10.")
+
+
 JAVA: Final = "Java and the extra spark"
 # What a block may need, by its title. A block with any other title of this form fails the count below.
 NEEDS: Final[dict[str, Callable[[], bool]]] = {
     JAVA: _has_java,
     "the extra iceberg": lambda: importlib.util.find_spec("pyiceberg") is not None,
+    "pyiceberg 0.11 or later": _has_new_pyiceberg,
     "the package deltalake": lambda: importlib.util.find_spec("deltalake") is not None,
     "the extra server": lambda: importlib.util.find_spec("aiohttp") is not None,
     "a MySQL client": lambda: shutil.which("mysql") is not None,

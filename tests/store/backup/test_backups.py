@@ -30,9 +30,9 @@ from seqstore.store.backup.capture import Capture
 from seqstore.store.backup.job import USER_CANCEL, BackupJob, TransferJob
 from seqstore.store.backup.stored_backups import backup_faults, stored_backups
 from seqstore.store.catalog.job_record import CANCELLED
-from tests.support.delta_reader import open_delta
 from tests.support.every_kind import every_kind
 from tests.support.forks.forked import run_forked
+from tests.support.lake.delta_reader import open_delta
 from tests.support.object_store import WEED, object_store
 from tests.support.rows import MakeTable, rows_of
 from tests.support.statements import last_result, run

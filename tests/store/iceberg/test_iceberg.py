@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +20,14 @@ from pyiceberg.table import StaticTable
 from seqstore import InvalidInputError, ProtocolChangedException, UnavailableError
 from seqstore.store.iceberg.uniform import upgrade_uniform
 from seqstore.store.sql import Session
+from tests.support.lake.iceberg_reader import static_table
 
 _UPGRADE = "REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))"
 
 
 def reader(line: dict[str, Any]) -> StaticTable:
     """Finds a table as readers without a catalog do: by its directory."""
-    metadata = Path(line["metadata"]).parent
-    if version("pyiceberg").startswith("0.10."):  # it leaves `%s` in the name of the file that it opens
-        hint = (metadata / "version-hint.text").read_text(encoding="utf-8")
-        return StaticTable.from_metadata(str(metadata / f"v{hint}.metadata.json"))
-    return StaticTable.from_metadata(str(metadata.parent))
+    return static_table(Path(line["metadata"]).parents[1])
 
 
 def rows(line: dict[str, Any]) -> list[dict[str, Any]]:

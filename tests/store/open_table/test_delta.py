@@ -13,7 +13,7 @@ import pytest
 
 from seqstore import InvalidInputError, Session, Store, Table, UnavailableError
 from seqstore.store.runtime import failpoint
-from tests.support.delta_reader import DeltaTable, checkpointed, commits, open_delta
+from tests.support.lake.delta_reader import DeltaTable, checkpointed, commits, open_delta
 from tests.support.rows import MakeTable, schema_of
 from tests.support.statements import last_result
 

@@ -23,7 +23,7 @@ from tests.store.open_table.test_delta import (
     rows,
     sorted_rows,
 )
-from tests.support.delta_reader import commits, open_delta
+from tests.support.lake.delta_reader import commits, open_delta
 from tests.support.rows import MakeTable
 from tests.support.statements import last_result
 from tests.weight import by_form

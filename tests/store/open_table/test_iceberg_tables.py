@@ -6,6 +6,7 @@ import json
 import logging
 import random
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
+if version("pyiceberg").startswith("0.10."):
+    pytest.skip("pyiceberg 0.10 shows deleted rows", allow_module_level=True)
 
 from pyiceberg.expressions import EqualTo, GreaterThan
-from pyiceberg.table import StaticTable
 
 from seqstore import Session, Store, Table
 from seqstore.store.open_table.iceberg_metadata import _kept
@@ -29,6 +31,7 @@ from tests.store.open_table.test_delta import (
     sorted_rows,
 )
 from tests.store.open_table.test_delta_readers import Work, by_delta_rs
+from tests.support.lake.iceberg_reader import static_table
 from tests.support.rows import MakeTable
 from tests.support.statements import last_result
 from tests.weight import by_form
@@ -39,12 +42,8 @@ LOADS = by_form(12, 60)
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}  # Iceberg has no narrower integers
 
 
-def opened(root: Path) -> StaticTable:
-    return StaticTable.from_metadata(str(root))
-
-
 def by_pyiceberg(root: Path, version: int | None = None) -> pa.Table:
-    return opened(root).scan(snapshot_id=version).to_arrow()
+    return static_table(root).scan(snapshot_id=version).to_arrow()
 
 
 def assert_read(table: Table, version: int | None = None) -> None:
@@ -77,13 +76,13 @@ def test_each_version_is_a_snapshot(table: Table, session: Session) -> None:
     last_result(session, "ALTER TABLE t ADD COLUMN v DATETIME(6)")
     last_result(session, "INSERT INTO t VALUES (1000, 'x', 1, '2024-02-29 12:34:56.789012')")
     last_result(session, "ALTER TABLE t DROP COLUMN w")
-    snapshots = opened(root_of(table)).metadata.snapshots
+    snapshots = static_table(root_of(table)).metadata.snapshots
     assert [each.snapshot_id for each in snapshots] == list(range(1, table.version + 1))
     assert_read(table)
     for number in range(2, table.version + 1):
         found = by_pyiceberg(root_of(table), number)
         assert sorted_rows(found) == sorted_rows(table.scan(version=number).read_all())
-    found = opened(root_of(table))
+    found = static_table(root_of(table))
     assert found.schema().identifier_field_names() == {"k"}
     assert {each.summary["seqstore.version"] for each in snapshots if each.summary} >= {"1", "4"}
 
@@ -92,7 +91,7 @@ def test_both_formats_name_the_same_files(table: Table) -> None:
     table.upsert(rows(range(100)))
     table.upsert(rows(range(50, 60), "b"))
     names = {path.name for path in root_of(table).glob("*.parquet")}
-    tasks = opened(root_of(table)).scan().plan_files()
+    tasks = static_table(root_of(table)).scan().plan_files()
     assert (
         names == set(assert_shown(table).files) == {task.file.file_path.rpartition("/")[2] for task in tasks}
     )
@@ -140,9 +139,9 @@ def test_bounds_prune_no_row_that_is_there(make_table: MakeTable, kind: str, val
     stored = table.scan().read_all()
     for row in stored.to_pylist():
         for condition in (EqualTo("v", row["v"]), EqualTo("k", row["k"])):
-            found = opened(root_of(table)).scan(row_filter=condition).to_arrow()
+            found = static_table(root_of(table)).scan(row_filter=condition).to_arrow()
             assert row in found.to_pylist(), condition
-    found = opened(root_of(table)).scan(row_filter=GreaterThan("k", 1))
+    found = static_table(root_of(table)).scan(row_filter=GreaterThan("k", 1))
     assert len(list(found.plan_files())) == 1
 
 
@@ -201,7 +200,7 @@ def test_after_random_work_pyiceberg_and_delta_rs_see_what_we_see(
         try:
             assert_read(table)
             assert by_delta_rs(root_of(table)) == sorted_rows(table.scan().read_all())
-            for snapshot in opened(root_of(table)).metadata.snapshots[
+            for snapshot in static_table(root_of(table)).metadata.snapshots[
                 -3:
             ]:  # OPEN's versions may come between
                 number = snapshot.snapshot_id
@@ -275,7 +274,7 @@ def test_the_format_version_of_a_table_changes(make_table: MakeTable, session: S
     table.upsert(rows(range(5), "b"))
     for number in (2, 3):
         last_result(session, f"ALTER TABLE t SET ('{VERSION}' = '{number}')")
-        assert opened(root_of(table)).metadata.format_version == number
+        assert static_table(root_of(table)).metadata.format_version == number
         assert_read(table)
 
 
@@ -292,7 +291,7 @@ def test_a_moved_store_has_readable_metadata_after_its_next_version(tmp_path: Pa
         table = store.table("db.t")
         table.upsert(rows(range(3), "c"))
         assert_read(table)
-        assert opened(root_of(table)).metadata.location.endswith(f"/new/tables/{table.id}")
+        assert static_table(root_of(table)).metadata.location.endswith(f"/new/tables/{table.id}")
 
 
 def test_vacuum_keeps_what_a_snapshot_within_the_retention_names(store: Store, make_table: MakeTable) -> None:

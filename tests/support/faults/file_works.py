@@ -23,7 +23,7 @@ from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.maintenance.recovery import file_ids
 from seqstore.store.repair.repair import repair
 from seqstore.store.sql import ServerContext
-from tests.support.delta_reader import open_delta
+from tests.support.lake.delta_reader import open_delta
 from tests.support.rows import rows_of, schema_of
 
 SETTINGS: Final = Settings(inline_bytes_max=400, auto_compaction=0, catalog_bytes_max=2**24)

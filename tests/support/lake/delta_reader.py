@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap
 
 _Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_MAPS: Final = ("configuration", "options", "partitionValues", "tags")
 _TYPES: Final = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
@@ -194,9 +195,13 @@ def _from_checkpoint(found: DeltaTable, number: int) -> int:
 
 
 def _checkpoint_actions(path: Path) -> Iterator[dict[str, Any]]:
-    for row in pq.read_table(path).to_pylist(maps_as_pydicts="strict"):
+    for row in pq.read_table(path).to_pylist():
         yield {
-            kind: {name: value for name, value in action.items() if value is not None}
+            kind: {
+                name: dict(value) if name in _MAPS and isinstance(value, list) else value
+                for name, value in action.items()
+                if value is not None
+            }
             for kind, action in row.items()
             if action is not None
         }
