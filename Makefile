@@ -43,7 +43,7 @@ test: lint mariadb classes ## lint, format, types and every kind of test in its 
 	@echo '== pytest'
 	@$(PYTEST)
 
-test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (23 minutes)
+test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
 	@echo '== pytest, full weight'
 	@SEQSTORE_TESTS=all $(PYTEST)
 

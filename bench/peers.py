@@ -64,7 +64,9 @@ class AppendingDuckDB:
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows."""
-        yield from self._connection.sql("SELECT * FROM orders").to_arrow_reader(65_536)
+        found = self._connection.sql("SELECT * FROM orders")
+        is_new = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
+        yield from (found.to_arrow_reader if is_new else found.fetch_record_batch)(65_536)
 
     def count(self) -> int:
         row = self._connection.execute("SELECT count(*) FROM orders").fetchone()
