@@ -46,7 +46,7 @@ while True:
 
 
 def open_store(path: str) -> Store:
-    return Store.open(path, settings=Settings(inline_bytes_max=1, catalog_bytes_max=2**28))
+    return Store.open(path, settings=Settings(inline_bytes_max=1, auto_compaction=0, catalog_bytes_max=2**28))
 
 
 def update(number: int) -> pa.Table:
