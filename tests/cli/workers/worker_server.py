@@ -28,6 +28,13 @@ def eventually(found: Callable[[], _T], what: str, seconds: float = SECONDS_MAX)
     return value
 
 
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:  # it has ended since it was listed
+        return False
+
+
 class WorkerClient:
     """One HTTP connection, which stays with its worker.
 
@@ -76,7 +83,7 @@ class WorkerServer(ServerProcess):
 
     def workers(self) -> list[int]:
         """Process ids of the workers that run."""
-        return sorted(each.pid for each in self.hub.children() if each.status() != psutil.STATUS_ZOMBIE)
+        return sorted(each.pid for each in self.hub.children() if _runs(each))
 
     def worker_of(self, client: socket.socket) -> int:
         """Process id of the worker that has accepted a client."""
