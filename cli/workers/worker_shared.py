@@ -136,7 +136,7 @@ class SharedVariables(dict[str, str]):
 
 
 class SharedProcesses(Processes):
-    """The sessions of all workers; those of others are read when somebody asks."""
+    """The sessions of all workers. Those of other workers are read for each SHOW PROCESSLIST and KILL."""
 
     def __init__(self, hub: HubClient) -> None:
         super().__init__()
