@@ -31,6 +31,7 @@ from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import serve
 from seqstore.cli.sql import sql
 from seqstore.cli.tables import check, history
+from seqstore.cli.top import top
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -132,6 +133,7 @@ app.command("broker-load")(broker_load)
 app.add_typer(routine_load, name="routine-load", help="Jobs that keep loading: made, run and steered.")
 app.command("serve")(serve)
 app.command("history")(history)
+app.command("top")(top)
 app.command("changes")(changes)
 app.command("replay")(replay_letters)
 app.command("optimize")(optimize)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from seqstore.store import Table
 
 _UNSOUND: Final = 5
+_LINES_WITHOUT_TERMINAL: Final = 40
 
 
 def history(
@@ -28,15 +31,30 @@ def history(
             help="Show the history of one key instead; once for each key column.",
         ),
     ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw the rows of each version as bars.")] = False,
 ) -> None:
     """Show what made each version of a table, oldest first; with --key, what became of one key and why."""
     split_table(table)
+    if plot and (key or form is not Format.TABLE):
+        raise typer.BadParameter("--plot cannot be combined with --key or --format")
     with open_store(ctx) as store:
         from seqstore.store.history.history_rows import history_table, key_history_table
 
         opened = store.table(table)
+        if plot:
+            output.say(_plot(opened))
+            return
         lines = key_history_table(opened, _key(opened, key)) if key else history_table(opened)
     output.rows(lines, form)
+
+
+def _plot(table: Table) -> str:
+    from seqstore.cli.version_plot import version_plot
+
+    size = shutil.get_terminal_size()
+    height = size.lines - 3 if sys.stdout.isatty() else _LINES_WITHOUT_TERMINAL
+    encoding = sys.stdout.encoding or "ascii"
+    return version_plot(table.history(), width=size.columns, height=height, encoding=encoding)
 
 
 def _key(table: Table, given: list[str]) -> dict[str, str]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from itertools import islice
 from typing import Any, Final
 
+from seqstore.cli.figures import table_figures
 from seqstore.store import NotFoundError, Store
 from seqstore.store.catalog.accounts import Account
-from seqstore.store.catalog.version_record import newest_version_records
 from seqstore.store.table import Table
 
 PAGE_MAX: Final = 200
-_RECENT_MS: Final = 60_000
-_RECENT_MAX: Final = 1_000
 
 
 def visible_tables(store: Store, account: Account, database: str = "") -> list[tuple[str, str]]:
@@ -65,29 +61,14 @@ def _line(store: Store, account: Account, database: str, name: str) -> dict[str,
 
 
 def _figures(table: Table) -> dict[str, Any]:
-    state = table.state()
-    segments = state.segments.values()
-    recent, last_ms = _recent_loads(table)
+    found = table_figures(table)
     return {
-        "rows": state.row_count,
-        "bytes": sum(live.segment.meta.data_bytes + live.segment.meta.keys_bytes for live in segments),
-        "segments": len(segments),
-        "version": state.version,
-        "oldest": table.oldest_version,
-        "loads_a_minute": recent,
-        "changed_ms": last_ms,
-        "kind": "DUPLICATE KEY" if state.schema.is_duplicate else "UNIQUE KEY",
+        "rows": found.rows,
+        "bytes": found.data_bytes,
+        "segments": found.segments,
+        "version": found.version,
+        "oldest": found.oldest_version,
+        "loads_a_minute": found.recent.loads,
+        "changed_ms": found.recent.changed_ms,
+        "kind": "DUPLICATE KEY" if found.is_duplicate else "UNIQUE KEY",
     }
-
-
-def _recent_loads(table: Table) -> tuple[int, int]:
-    """Returns the versions of the last minute that changed data, and the time of the newest version."""
-    since = time.time_ns() // 1_000_000 - _RECENT_MS
-    count, last_ms = 0, 0
-    with table.catalog.read() as tx:
-        for _, record in islice(newest_version_records(tx, table.id), _RECENT_MAX):
-            last_ms = last_ms or record.time_ms
-            if record.time_ms < since:
-                break
-            count += record.has_data_change
-    return count, last_ms
