@@ -79,6 +79,7 @@ class GroupedLoad:
         self._load = begin()  # unlabelled: it checks rows, and is in no catalog until it commits
         self._rows: list[CheckedRows] = []
         self._bytes = 0
+        self._filtered = 0
         self.is_grouped = True
         self.txn_id = -1
         self.label = self._load.label
@@ -89,6 +90,7 @@ class GroupedLoad:
             return self._load.write(data, supplied=supplied)
         checked, rejected = self._load.check(data)
         self._rows += checked
+        self._filtered += len(rejected)
         self._bytes += sum(rows.visible.nbytes for rows in checked)
         if self._bytes > _MEMBER_BYTES_MAX:
             self.is_grouped = False
@@ -96,7 +98,15 @@ class GroupedLoad:
             for rows in self._rows:
                 self._load.write_checked(rows)
             self._rows = []
+            self._load.note_filtered(self._filtered)
         return WriteResult(len(data), rejected)
+
+    def note_filtered(self, count: int) -> None:
+        """Counts rows that a loader rejected before it wrote the others, for the history."""
+        if self.is_grouped:
+            self._filtered += count
+        else:
+            self._load.note_filtered(count)
 
     def commit(self, loads: int = 1) -> LoadResult:
         """Joins the group, or commits alone.
@@ -109,7 +119,7 @@ class GroupedLoad:
         """
         if not self.is_grouped:
             return self._load.commit()
-        member = _Member(self._rows, self._load.revision, loads)
+        member = _Member(self._rows, self._load.revision, loads, self._filtered)
         result = _group_of(self._table).join(member, self._begin)
         self.txn_id, self.label = result.txn_id, result.label
         return result
@@ -126,8 +136,9 @@ class GroupedLoad:
 class _Member:
     """One load in a group, or several that were read as one."""
 
-    def __init__(self, rows: Sequence[CheckedRows], revision: int, loads: int = 1) -> None:
+    def __init__(self, rows: Sequence[CheckedRows], revision: int, loads: int = 1, filtered: int = 0) -> None:
         self.rows = rows
+        self.filtered = filtered
         self.revision = revision
         self.loads = loads
         self.ended_before = 0  # publishes of the group that were over when it joined
@@ -215,6 +226,7 @@ def _publish(members: Sequence[_Member], begin: Callable[[], Load]) -> LoadResul
         load.require_revision(members[0].revision)
         for joined in _joined([rows for member in members for rows in member.rows]):
             load.write_checked(joined)
+        load.note_filtered(sum(member.filtered for member in members))
         return load.commit()
 
 

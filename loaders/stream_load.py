@@ -245,8 +245,7 @@ class StreamLoad:
                     self._check_ratio(log)
                     if self._letters is not None:
                         self._letters.require(progress.filtered)
-                    if isinstance(load, Load):
-                        load.note_filtered(self._unwritten)
+                    load.note_filtered(self._unwritten)
                     if self._bodies is not None:
                         self._bodies.require_clean(progress)
                     if isinstance(load, Load) and not options.two_phase_commit:

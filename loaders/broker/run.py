@@ -359,6 +359,7 @@ class _Running:
                 load.adopt(result.staged)
                 for rows, supplied in result.brought:
                     load.write(rows, supplied=supplied)
+                load.note_filtered(result.filtered - result.staged.rows_filtered)
                 load.commit()
 
     def _keep(self, tasks: Sequence[FileTask], results: Sequence[FileResult]) -> None:

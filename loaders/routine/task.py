@@ -87,6 +87,11 @@ class _TableRows:
         """Marks the start of rows from another place."""
         self._origins.append((len(self.buffer), origin))
 
+    def note_filtered(self, count: int) -> None:
+        """Counts rows that were rejected before they could be written."""
+        self._counts.filtered += count
+        self._load.note_filtered(count)
+
     def write(self) -> None:
         """Writes the buffered rows and logs the rejected ones."""
         buffer, self.buffer = self.buffer, RowBuffer()
@@ -226,7 +231,7 @@ class TaskRun:
             reader, mapping = open_rows(stream, options, rows.target, self._moment, opened)
             for batch in reader.batches():
                 mapped = mapping(batch, self._moment.local)
-                self._counts.filtered += batch.bad_count + mapped.bad_count
+                rows.note_filtered(batch.bad_count + mapped.bad_count)
                 self._counts.unselected += batch.passed + mapped.unselected
                 for row in (*batch.bad, *batch.located(mapped.bad)):
                     self._note(row, origin)
