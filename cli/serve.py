@@ -74,25 +74,30 @@ def serve(
 
 
 def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:
-    """Returns the settings of a file, with those of the command line before them."""
+    """Returns the settings of a file, with those of the command line before them; forms the log."""
+    from seqstore.cli.logs.json_lines import log_formatter
     from seqstore.cli.server.settings import ServerSettings
 
     settings = ServerSettings.load(config) if config else ServerSettings()
-    return _fitting(replace(settings, **{name: v for name, v in given.items() if v is not None}))
+    settings = replace(settings, **{name: v for name, v in given.items() if v is not None})
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(log_formatter(settings.log_format))
+    return _fitting(settings)
 
 
 def _prepare_process() -> None:
     """Returns freed memory, keeps new files to the user of the server, and begins the log."""
-    from seqstore.cli.server.log_throttle import LogThrottle
+    from seqstore.cli.logs.current_ids import AddIds
+    from seqstore.cli.logs.json_lines import TEXT_FORMAT
+    from seqstore.cli.logs.log_throttle import LogThrottle
     from seqstore.cli.server.memory import keep_little_freed_memory
 
     keep_little_freed_memory()
     os.umask(0o077)  # whatever the shell says
     handler = logging.StreamHandler()
     handler.addFilter(LogThrottle())
-    logging.basicConfig(
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING, handlers=[handler]
-    )
+    handler.addFilter(AddIds())
+    logging.basicConfig(format=TEXT_FORMAT, level=logging.WARNING, handlers=[handler])
 
 
 def _cores() -> int:

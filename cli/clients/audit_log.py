@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from seqstore.cli.logs.current_ids import logged_as
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import StoreError
 from seqstore.store.runtime.secret_words import MASK, masked_statement
@@ -102,6 +103,19 @@ class Event:
         self.outcome = type(error).__name__
         self.error = error.kind if isinstance(error, StoreError) else "internal"
         self.code = code
+
+    def log_ids(self) -> dict[str, str]:
+        """Returns what log lines of its thread say of it, without what is empty."""
+        client = self.client
+        found = {
+            "query_id": self.query_id,
+            "label": _short(self.label),
+            "protocol": client.protocol,
+            "address": client.address,
+            "user": _short(plain_user(client.user)),
+            "connection": str(client.connection or ""),
+        }
+        return {name: value for name, value in found.items() if value}
 
     def line(self) -> str:
         """Formats the event."""
@@ -190,7 +204,8 @@ class AuditLog:
         """Records an event when the block ends, with its time and its error."""
         begun = time.monotonic()
         try:
-            yield event
+            with logged_as(event):
+                yield event
         except BaseException as error:
             if event.outcome == "OK":
                 event.fail(error)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqstore.cli.clients.admission import ConnectionLimits
+from seqstore.cli.logs.json_lines import FORMATS
 from seqstore.store.errors import InvalidInputError
 
 _MIB, _GIB = 2**20, 2**30
@@ -42,6 +43,7 @@ class ServerSettings:
         mysql_idle_seconds: the server disconnects a MySQL client that is silent for longer.
         mysql_packet_bytes_max: of one statement, or of its long parameters; max_allowed_packet.
         mysql_tls_required: MySQL clients must encrypt; needs a certificate.
+        log_format: of lines on standard error, `text` or `json`.
         audit_log: logins, statements and loads are recorded.
         audit_log_dir: the folder of the audit log; empty for `audit` in the data directory.
         audit_log_bytes_max: of one file.
@@ -75,6 +77,7 @@ class ServerSettings:
     mysql_idle_seconds: int = 28_800
     mysql_packet_bytes_max: int = 64 * _MIB
     mysql_tls_required: bool = False
+    log_format: str = "text"
     audit_log: bool = True
     audit_log_dir: str = ""
     audit_log_bytes_max: int = 64 * _MIB
@@ -85,6 +88,12 @@ class ServerSettings:
     disk_free_bytes_min: int = _GIB
     workers: int = 1
     maintenance_seconds: int = 30
+
+    def __post_init__(self) -> None:
+        if self.log_format not in FORMATS:
+            raise InvalidInputError(
+                f"log_format expects {' or '.join(FORMATS)}, found {self.log_format!r}", kind="bad_setting"
+            )
 
     @classmethod
     def load(cls, path: Path) -> ServerSettings:

@@ -28,6 +28,7 @@ from aiohttp import HttpVersion11, web
 
 from seqstore.cli.clients.audit_log import AuditLog, Client, Event
 from seqstore.cli.clients.shared import UserLoads
+from seqstore.cli.logs.current_ids import logged_as
 from seqstore.cli.server.body import BodyPipe
 from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
@@ -148,14 +149,15 @@ class StreamLoadApi:
             return _moved(request, self._settings.advertised_address)
         headers = _first_headers(request)
 
+        def may_end(record: TransactionRecord) -> bool:
+            return may_load(self._store, user, names[0], record)
+
         def end() -> dict[str, str]:
-            self._store.accounts.require(user, "LOAD", names[0], within=True)
+            with logged_as(event):
+                self._store.accounts.require(user, "LOAD", names[0], within=True)
+                return end_transaction(self._store, names[0], headers, may_end)
 
-            def may_end(record: TransactionRecord) -> bool:
-                return may_load(self._store, user, names[0], record)
-
-            return end_transaction(self._store, names[0], headers, may_end)
-
+        event = _event(request, user, headers)
         running = asyncio.get_running_loop().run_in_executor(self._ending_threads, end)
         self._running.add(running)
         begun = time.monotonic()
@@ -166,7 +168,7 @@ class StreamLoadApi:
             reply = {"status": "Fail", "msg": error.message}
         finally:
             self._running.discard(running)
-            self._record(request, user, headers, reply, time.monotonic() - begun)
+            self._record(event, reply, time.monotonic() - begun)
         return json_reply(reply, indent=4)
 
     async def _load(
@@ -180,12 +182,13 @@ class StreamLoadApi:
         if _must_move(request, self._settings.advertised_address):
             return _moved(request, self._settings.advertised_address)
         headers = _first_headers(request)
+        event = _event(request, user, headers)
         try:
             self._check_length(request)
             body = await self._body(request)
         except StoreError as error:
             reply = refusal(headers, error)
-            self._record(request, user, headers, reply, 0.0)
+            self._record(event, reply, 0.0)
             return json_reply(reply, indent=4)
 
         def run() -> StreamLoadReply:
@@ -195,7 +198,8 @@ class StreamLoadApi:
                     self._store.accounts.require(user, privilege, *name)
             except StoreError as error:
                 return refusal(headers, error)
-            return load(body, headers, turn=self._turn(body))
+            with logged_as(event):
+                return load(body, headers, turn=self._turn(body))
 
         begun = time.monotonic()
         async with self._user_loads.one(user):
@@ -203,32 +207,21 @@ class StreamLoadApi:
                 reply = refusal(headers, _stopping())
             else:
                 reply = await self._run(request, body, run, user)
-        self._record(request, user, headers, reply, time.monotonic() - begun)
+        self._record(event, reply, time.monotonic() - begun)
         return json_reply(reply, indent=4)
 
-    def _record(
-        self,
-        request: web.BaseRequest,
-        user: str,
-        headers: Mapping[str, str],
-        reply: Mapping[str, Any],
-        seconds: float,
-    ) -> None:
+    def _record(self, event: Event, reply: Mapping[str, Any], seconds: float) -> None:
         """Hands a load, or the second phase of one, to the audit log."""
         if self._audit is None:
             return
-        text = f"{request.method} {request.rel_url.raw_path}"
-        for name in ("sql", "txn_operation", "txn_id"):
-            text += f" {name}: {headers[name]}" if headers.get(name) else ""
-        event = Event("load", Client("http", str(request.remote), user), text, ms=round(seconds * 1000))
-        event.label = str(reply.get("Label") or headers.get("label") or "")
+        event.ms = round(seconds * 1000)
+        event.label = str(reply.get("Label") or event.label)
         status = str(reply.get("Status") or reply.get("status"))
         event.outcome = "OK" if status == "Success" else status
         code = _CODE.match(str(reply.get("Message") or ""))
         event.error = code[1] if code is not None else ""
         event.rows_written = int(reply.get("NumberLoadedRows") or 0)
         event.bytes_received = int(reply.get("LoadBytes") or 0)
-        event.is_parsed = False
         self._audit.record(event)
 
     async def _threads_for(self, user: str) -> ThreadPoolExecutor:
@@ -323,6 +316,15 @@ class StreamLoadApi:
         if len(data) != announced:
             raise _bad(f"receive body don't equal with body bytes, body bytes={len(data)} of {announced}")
         return io.BytesIO(data)
+
+
+def _event(request: web.BaseRequest, user: str, headers: Mapping[str, str]) -> Event:
+    """Returns a load that begins, or the second phase of one, for the logs."""
+    text = f"{request.method} {request.rel_url.raw_path}"
+    for name in ("sql", "txn_operation", "txn_id"):
+        text += f" {name}: {headers[name]}" if headers.get(name) else ""
+    client = Client("http", str(request.remote), user)
+    return Event("load", client, text, label=headers.get("label", ""), is_parsed=False)
 
 
 def _more_privileges(headers: Mapping[str, str], target: tuple[str, str]) -> list[tuple[str, ...]]:

@@ -16,8 +16,8 @@ import pymysql
 import pytest
 
 from seqstore import Store, UnavailableError
+from seqstore.cli.logs.log_throttle import LogThrottle
 from seqstore.cli.mysql import MysqlServer
-from seqstore.cli.server.log_throttle import LogThrottle
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.store.runtime.descriptors import raise_limit, require_for_duckdb
 from tests.cli.mysql_client import ask
@@ -125,7 +125,7 @@ def is_open(connection: socket.socket) -> bool:
 def test_repeated_log_lines_are_counted_instead(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log grew by a megabyte a second."""
     now = [0.0]
-    monkeypatch.setattr("seqstore.cli.server.log_throttle.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("seqstore.cli.logs.log_throttle.time.monotonic", lambda: now[0])
     throttle = LogThrottle()
 
     def lines(count: int) -> list[str]:

@@ -22,7 +22,7 @@ from seqstore.cli.workers.worker_shared import shared_by
 from seqstore.store.sql.session.server_context import ServerContext
 from tests.cli.mysql_client import ask
 from tests.cli.server.test_routes import REQUESTS
-from tests.cli.workers.worker_server import WorkerServer, eventually
+from tests.cli.workers.worker_server import WorkerClient, WorkerServer, eventually
 from tests.support.http_server import basic
 
 ENDLESS = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1e12) SELECT max(n) FROM r"
@@ -356,13 +356,12 @@ def test_failed_logins_are_counted_over_all_workers(server: WorkerServer, places
     """
     clients = [server.http(place) for place in places]
 
-    def guess(number: int) -> int:
-        return clients[number % 2].request("GET", "/iceberg/v1/config", user="nobody:wrong").status
+    def guesses(client: WorkerClient) -> list[int]:
+        return [client.request("GET", "/iceberg/v1/config", user="nobody:wrong").status for _ in range(20)]
 
     began = time.monotonic()
     with ThreadPoolExecutor(2) as threads:
-        first, second = (threads.submit(lambda i=i: [guess(i) for _ in range(20)]) for i in range(2))
-        statuses = first.result() + second.result()
+        statuses = [status for found in threads.map(guesses, clients) for status in found]
     heard = statuses.count(401)
     assert heard + statuses.count(429) == 40
     assert 10 <= heard <= 11 + time.monotonic() - began, statuses
