@@ -56,6 +56,7 @@ def serve(
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _prepare_process()  # before the imports of Arrow and DuckDB
     _need_packages()
+    from seqstore.cli.logs.traces import send_traces
     from seqstore.cli.server.server_process import ServerPlace, run_server
     from seqstore.store import Settings
 
@@ -70,6 +71,7 @@ def serve(
     engine = Settings.load(config) if config else Settings()
     count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
+    send_traces()
     run_server(ServerPlace(data_dir(), settings, (http_port, mysql_port), seat), engine, _say_services)
 
 

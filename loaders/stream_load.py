@@ -45,6 +45,7 @@ from seqstore.store.publish.evolution import Evolution
 from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.runtime.memory_limit import out_of_memory
+from seqstore.store.runtime.traces import describe, span
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -73,11 +74,25 @@ def stream_load(
         pre-committed, visible.
     """
     progress = Progress(label=_header(headers, "label"), comment=_header(headers, "comment"))
-    counted = _CountedBody(body, progress)
+    name = f"{database}.{table}"
+    with span("stream load", table=name):
+        reply = _load(store, name, _CountedBody(body, progress), headers, turn)
+        _describe(reply)
+    return reply
+
+
+def _load(
+    store: Store,
+    name: str,
+    counted: _CountedBody,
+    headers: Mapping[str, str],
+    turn: AbstractContextManager[Any] | None,
+) -> StreamLoadReply:
+    progress = counted.progress
     started = time.monotonic()
     try:
         options = parse_headers(headers)
-        with loaded_table(store, f"{database}.{table}", options, cast(BinaryIO, counted)) as found:
+        with loaded_table(store, name, options, cast(BinaryIO, counted)) as found:
             progress.created = found.created
             load = StreamLoad(store, found.table, found.options, progress, turn)
             load.headers = headers
@@ -93,6 +108,18 @@ def stream_load(
         reply["Message"] += f"; {note}" if note else ""
     reply["LoadTimeMs"] = _milliseconds(started)
     return reply
+
+
+def _describe(reply: StreamLoadReply) -> None:
+    """Tells the outcome to the span of the load."""
+    describe(
+        status=reply["Status"],
+        label=reply["Label"],
+        txn_id=reply["TxnId"],
+        rows_loaded=reply["NumberLoadedRows"],
+        rows_filtered=reply["NumberFilteredRows"],
+        bytes=reply["LoadBytes"],
+    )
 
 
 def _header(headers: Mapping[str, str], wanted: str) -> str:
@@ -239,7 +266,7 @@ class StreamLoad:
             self._letters = self._letters_of(load)
             log = ErrorLog(self._store.path, lambda: max(load.txn_id, 0))
             try:
-                with self._turn:
+                with self._turn, span("read and write"):
                     self._read_and_write(load, body, log)
                     self._log(log)
                     self._check_ratio(log)

@@ -42,6 +42,7 @@ from seqstore.store import InvalidInputError, Store, StoreError, UnavailableErro
 from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.runtime.cancellation import Cancellation, within
 from seqstore.store.runtime.memory_limit import count_stack
+from seqstore.store.runtime.traces import caller_of
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
@@ -198,7 +199,7 @@ class StreamLoadApi:
                     self._store.accounts.require(user, privilege, *name)
             except StoreError as error:
                 return refusal(headers, error)
-            with logged_as(event):
+            with logged_as(event), caller_of(request.headers):
                 return load(body, headers, turn=self._turn(body))
 
         begun = time.monotonic()

@@ -23,6 +23,7 @@ from seqstore.store.errors import CorruptionError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import cancellation, failpoint
+from seqstore.store.runtime.traces import span
 
 Also = Callable[[CatalogTransaction, TransactionRecord], None]
 
@@ -76,7 +77,7 @@ def _commit(
         writes: list[TableWrite] = []
         cancellation.check()  # the last moment: what follows is published
         try:
-            with catalog.write(catch_up if is_last else None) as tx:
+            with span("publish"), catalog.write(catch_up if is_last else None) as tx:
                 milliseconds = round((time.monotonic() - started) * 1000)
                 for writer in writers:
                     if is_last:

@@ -54,6 +54,7 @@ from seqstore.store.publish.write_states import (
     rows_of,
 )
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.traces import span
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import StagingId
@@ -237,7 +238,7 @@ class TableWriter:
         self._check(state, None)
         state = self._evolved(state)
         own = self._own_preparation(state)
-        with Filling(self.target.stager) as filling:
+        with span("prepare", table=self.table.name), Filling(self.target.stager) as filling:
             if own is not None:
                 self.write = own
             elif isinstance(write, PendingWrite):
