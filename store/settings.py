@@ -6,13 +6,38 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from seqstore.store.errors import InvalidInputError
 
+THINNING_FORM: Final = "AGE:STEP in seconds, each pair greater than the one before, or an empty text"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _MAY_BE_ZERO = frozenset(["auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"])
+
+
+class ThinningStep(NamedTuple):
+    """Of versions that are this old, the last one in each step of time is kept; both in seconds."""
+
+    age: int
+    step: int
+
+
+def parse_thinning(text: str) -> tuple[ThinningStep, ...]:
+    """Returns the steps of `AGE:STEP,AGE:STEP`, such as `900:60,3600:3600`; none of an empty text.
+
+    Raises:
+        InvalidInputError: another text, or ages and steps that do not grow.
+    """
+    steps = [each.strip().split(":") for each in text.split(",")] if text.strip() else []
+    if not all(len(each) == 2 and all(part.isascii() and part.isdigit() for part in each) for each in steps):
+        raise InvalidInputError(f"expected {THINNING_FORM}, found {text!r}", kind="bad_setting")
+    found = tuple(ThinningStep(int(age), int(step)) for age, step in steps)
+    grows = all(one.age < two.age and one.step < two.step for one, two in pairwise(found))
+    if not grows or any(not step for _, step in found):
+        raise InvalidInputError(f"expected {THINNING_FORM}, found {text!r}", kind="bad_setting")
+    return found
 
 
 @dataclass(frozen=True)
@@ -47,6 +72,9 @@ class Settings:
         compaction_deleted_percent: dead rows that a large segment may have before it is rewritten.
         compaction_bytes_per_second: how fast large segments with few dead rows may be rewritten.
         version_retention_seconds: how long a version can be read after the next one was published.
+        version_thinning: which versions stay within that time as they grow old, as `AGE:STEP` in seconds;
+            empty: all of them (`parse_thinning`).
+        vacuum_seconds: the least time between two vacuums of a table after compactions.
         tombstone_retention_seconds: how late a row may arrive and still be compared with its key's tombstone.
         history_retention_seconds: how long the history lists versions that can no longer be read.
         conflict_check_seconds: time limit of a commit's comparison with rows of other transactions.
@@ -82,6 +110,8 @@ class Settings:
     compaction_deleted_percent: int = 30
     compaction_bytes_per_second: int = 4 * _MIB
     version_retention_seconds: int = 24 * 3600
+    version_thinning: str = ""
+    vacuum_seconds: int = 300
     tombstone_retention_seconds: int = 7 * 24 * 3600
     history_retention_seconds: int = 30 * 24 * 3600
     conflict_check_seconds: int = 30
@@ -121,6 +151,11 @@ def _expected(name: str, default: Any, value: Any) -> str | None:
     if isinstance(default, tuple):
         is_list = isinstance(value, list) and all(isinstance(each, str) for each in value)
         return None if is_list else "a list of texts"
+    if name == "version_thinning" and isinstance(value, str):
+        try:
+            parse_thinning(value)
+        except InvalidInputError:
+            return THINNING_FORM
     if isinstance(default, str):
         return None if isinstance(value, str) else "a text"
     least = 0 if name in _MAY_BE_ZERO else 1

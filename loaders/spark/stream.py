@@ -187,23 +187,26 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _end_of_batch(self, table: Table, first: int, head: int, most: int | None) -> int:
-        rows = 0
+        rows, end, kept = 0, first, table.kept_versions
         for info in table.history():
             if not first < info.version <= head:
                 continue
+            rows += info.metrics.rows_loaded + info.metrics.rows_deleted
+            if info.version not in kept:  # thinned out: the next kept version has the net changes
+                continue
             if info.revision > self._revision:
-                if info.version == first + 1:
+                if end == first:
                     raise InvalidInputError(
                         f"version {info.version} of {table.name} changed its schema; everything before it "
                         "was delivered, start the query again to go on with the new schema",
                         kind="metadata_changed",
                         version=info.version,
                     )
-                return info.version - 1
-            rows += info.metrics.rows_loaded + info.metrics.rows_deleted
-            if most is not None and rows > most and info.version > first + 1:
-                return info.version - 1
-        return max(head, first)
+                return end
+            if most is not None and rows > most and end > first:
+                return end
+            end = info.version
+        return end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         first, last = start["version"], end["version"]

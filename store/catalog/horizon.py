@@ -1,11 +1,11 @@
 """The limits of a table's past: the first readable version, and the tombstone watermark.
 
-One catalog record per table, `{oldest, open, floor, floor_type, bitmaps}`. Vacuum moves `open`, the first
-version that may still be opened, by time alone. It moves `oldest`, the first version that is still whole, as
-far as no process holds an earlier one, and stores the checksums of the delete bitmap records up to it
-(`bitmaps`). With one limit only, overlapping readers of the oldest version would keep all later data for
-ever.
-Compaction moves `floor`, the tombstone watermark. All three only rise. A watermark applies to sequences of
+One catalog record per table. Vacuum moves `open`, the first version that may still be opened, by time
+alone. It moves `oldest`, the first version that is still whole, as far as no process holds an earlier one,
+and stores the checksums of the delete bitmap records up to it (`bitmaps`). With one limit only, overlapping
+readers of the oldest version would keep all later data for ever. Later versions may be thinned out
+(catalog.kept_versions).
+Compaction moves `floor`, the tombstone watermark. All of them only rise. A watermark applies to sequences of
 its type `floor_type`: RESTORE may restore a schema from before the table had a sequence.
 """
 
@@ -17,22 +17,6 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction, lost_record
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.schema.table_schema import TableSchema
-
-
-def close_before(tx: CatalogTransaction, table: int, version: int) -> None:
-    """Makes a version the first that can be opened, unless a later one is already."""
-    key = catalog.table_key(table)
-    record = tx.get("horizons", key) or {}
-    tx.put("horizons", key, {**record, "open": max(version, int(record.get("open", 1)))})
-
-
-def move_oldest(tx: CatalogTransaction, table: int, version: int) -> int:
-    """Makes a version the first that is whole, unless a later one is already; returns the resulting one."""
-    key = catalog.table_key(table)
-    record = tx.get("horizons", key) or {}
-    version = max(version, int(record.get("oldest", 1)))
-    tx.put("horizons", key, {**record, "oldest": version})
-    return version
 
 
 def keep_bitmaps(tx: CatalogTransaction, table: int, kept: list[list[Any]]) -> None:

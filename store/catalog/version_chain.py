@@ -7,6 +7,7 @@ a chain. A reader compares what it found with what is stated. What is missing, o
 `CorruptionError`.
 
 Vacuum rewrites bitmap records of versions up to `oldest`; their checksums are in the record of `horizons`.
+Of versions that were thinned out only the records are left that kept versions need.
 Versions that earlier programs made have no state and are read without this proof.
 """
 
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction, lost_record
+from seqstore.store.catalog.kept_versions import KeptVersions, whole_versions
 from seqstore.store.catalog.version_record import EMPTY, VersionState, require_bitmap
 from seqstore.store.errors import CorruptionError
+from seqstore.store.segment.delete_bitmap import chain
 
 
 def require_whole(tx: CatalogTransaction, table_id: int) -> None:
@@ -50,7 +53,8 @@ def chain_faults(tx: CatalogTransaction, table_id: int) -> Iterator[str]:
     prefix = catalog.table_key(table_id)
     head = int(tx.require("heads", prefix)[0])
     require_newest(tx, table_id, head)
-    oldest = catalog.oldest_readable(tx, table_id)
+    whole = whole_versions(tx, table_id)
+    needed = needed_bitmaps(whole)
     changes = _changes(tx, table_id)
     found, expected, digest = EMPTY, 0, b""
     for key, record in tx.records("versions", prefix):
@@ -62,19 +66,29 @@ def chain_faults(tx: CatalogTransaction, table_id: int) -> Iterator[str]:
         expected, digest = version + 1, tx.digest("versions", key) or b""
         for number in sorted(number for number in changes if number <= version):
             found = found.followed_by(*changes.pop(number))
-        if version >= oldest and "state" in record:
+        if version in whole and "state" in record:
             stated = VersionState.from_record(record["state"])
             if (found.segments, found.total) != (stated.segments, stated.total):
                 yield (
                     f"table {table_id}: version {version} states {stated.segments} segments, and the catalog "
                     f"has {found.segments}, or others"
                 )
+        if whole.first < version < whole.every and version not in needed:
+            continue  # thinned out
         try:
             require_bitmap(tx, table_id, version)
         except CorruptionError as error:
             yield error.message
     if expected != head + 1:
         yield f"table {table_id}: the records of versions {expected} to {head} are lost"
+
+
+def needed_bitmaps(whole: KeptVersions) -> set[int]:
+    """Returns the versions up to `whole.every` whose delete bitmap records whole versions need.
+
+    The chains of later versions have no other one before it (maintenance.retention).
+    """
+    return {number for version in (*whole.some, whole.every) for number in chain(version)}
 
 
 def _changes(tx: CatalogTransaction, table_id: int) -> dict[int, tuple[list[str], list[str]]]:

@@ -10,6 +10,9 @@ For each version, given the state before and after it:
 3. Readers do not see tombstones. The rest has a kind: `+I` for a new key, `-U` and `+U` for the row before
    and after an update, `-D` for a deleted row.
 
+Where versions were thinned out, a step leads from one kept version to the next: it has the net changes of all
+versions in between, under the number and time of the later one.
+
 The feed never has rows of a load that lost to larger sequences: no reader ever saw them. It has the columns
 of its last version; values of a column that had another type before are converted. Rows are matched by the
 key of their own version.
@@ -26,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seqstore.store.catalog.kept_versions import whole_versions
 from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import read_version_record
 from seqstore.store.errors import InvalidInputError
@@ -63,9 +67,10 @@ def changes(table: VersionedTable, first: int, last: int | None = None) -> pa.Re
             f"changes of versions {first} to {last}: the first is above the last", kind="bad_range"
         )
     before, lease = table.hold(first - 1)
-    schema = _widest(table, before.schema.revision, table.state(last).schema)
+    newest, end = table.hold(last)
+    schema = _widest(table, before.schema.revision, newest.schema)
     fields = feed_schema(schema)
-    return pa.RecordBatchReader.from_batches(fields, _feed(table, before, last, schema, lease))
+    return pa.RecordBatchReader.from_batches(fields, _feed(table, before, last, schema, (lease, end)))
 
 
 def _widest(table: VersionedTable, first: int, schema: TableSchema) -> TableSchema:
@@ -95,21 +100,45 @@ def feed_schema(schema: TableSchema) -> pa.Schema:
 
 
 def _feed(
-    table: VersionedTable, before: TableState, last: int, schema: TableSchema, _lease: Lease
+    table: VersionedTable,
+    before: TableState,
+    last: int,
+    schema: TableSchema,
+    leases: tuple[Lease, Lease],
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the changes version by version; the lease holds the first version until the last batch."""
-    for version in range(before.version + 1, last + 1):
+    """Yields the changes step by step; leases hold the version before a step, and the last one."""
+    lease, _end = leases
+    while before.version < last:
+        version, lease = _next_kept(table, before.version, last, lease)
         with table.catalog.read() as tx:
             record = read_version_record(tx, table.id, version)
             after = table.loader.advance(tx, before, version, record)
         assert record is not None  # else the loader had no state of the version
-        if record.has_data_change:
+        if record.has_data_change or version > before.version + 1:
             is_same_key = have_same_codes(after.schema.key_columns, schema.key_columns)
             changed = changes_between(before, after, schema if is_same_key else after.schema)
             if len(changed):
                 changed = changed if is_same_key else _as_of(changed, after.schema, schema)
                 yield _stamped(changed, version, record.time_ms, feed_schema(schema))
         before = after
+
+
+def _next_kept(table: VersionedTable, before: int, last: int, lease: Lease) -> tuple[int, Lease]:
+    """Returns the next whole version up to a last one, which is held, and the lease that keeps it.
+
+    Among thinned versions only a lease on the version itself keeps it, behind them one on any earlier one.
+    """
+    while True:
+        with table.catalog.read() as tx:
+            whole = whole_versions(tx, table.id)
+        version = min(whole.following(before + 1), last)
+        if before >= whole.every:
+            return version, lease
+        following = table.lease(version)
+        with table.catalog.read() as tx:
+            if version in whole_versions(tx, table.id):
+                return version, following
+        following.release()  # a vacuum thinned it out in between
 
 
 def _as_of(changed: pa.Table, before: TableSchema, schema: TableSchema) -> pa.Table:

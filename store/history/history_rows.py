@@ -34,7 +34,7 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
     versions = table.history()
     if newest_first:
         versions.reverse()
-    oldest = table.oldest_version
+    kept = table.kept_versions
     columns: dict[str, pa.Array] = {
         "version": pa.array([v.version for v in versions], pa.int64()),
         "time (UTC)": pa.array([v.timestamp.strftime("%Y-%m-%d %H:%M:%S") for v in versions], pa.string()),
@@ -44,7 +44,7 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
     }
     for name in _METRICS:
         columns[name] = pa.array([getattr(v.metrics, name) for v in versions], pa.int64())
-    columns["readable"] = pa.array([v.version >= oldest for v in versions], pa.bool_())
+    columns["readable"] = pa.array([v.version in kept for v in versions], pa.bool_())
     columns["data_change"] = pa.array([v.has_data_change for v in versions], pa.bool_())
     columns["blind"] = pa.array([v.commit_info.get("blind") for v in versions], pa.bool_())
     columns["read_version"] = pa.array([v.commit_info.get("read_version") for v in versions], pa.int64())

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.kept_versions import KeptVersions, whole_versions
 from seqstore.store.catalog.version_record import read_hidden, read_version_record, version_records
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.live_segment import LiveSegment, Projection
@@ -138,11 +139,12 @@ def key_history(table: VersionedTable, key: Mapping[str, Any]) -> KeyHistory:
     state, lease = table.hold()
     arrays = key_arrays(state, as_table({name: [value] for name, value in key.items()}))
     with table.catalog.read() as tx:
-        oldest = catalog.oldest_readable(tx, table.id)
+        whole = whole_versions(tx, table.id)
         writes = _writes(table, tx, state, arrays)
-        moments = {oldest, state.version, *(write.version for write in writes)}
+        moments = {whole.first, state.version, *(write.version for write in writes)}
         moments |= {number for number, record in version_records(tx, table.id) if record.is_restore}
-        outcomes = _Outcomes(table, tx, writes, oldest, sorted(v for v in moments if v >= oldest))
+        kept = {whole.following(version) for version in moments}  # of others the delete bitmaps are gone
+        outcomes = _Outcomes(table, tx, writes, whole, sorted(kept))
         events = KeyHistory(outcomes.event(write) for write in writes)
     lease.release()
     return events
@@ -237,13 +239,13 @@ class _Outcomes:
         table: VersionedTable,
         tx: CatalogTransaction,
         writes: list[_Write],
-        oldest: int,
+        whole: KeptVersions,
         moments: list[int],
     ) -> None:
         self._table = table
         self._tx = tx
         self._moments = moments
-        self._oldest = oldest
+        self._whole = whole
         self._winners = {
             version: next((write for write in writes if self._counts(write, version)), None)
             for version in self._moments
@@ -276,9 +278,11 @@ class _Outcomes:
     def _outcome(self, write: _Write) -> tuple[str, int | None, str]:
         first = next((v for v in self._moments if v >= write.version), None)
         counted = [v for v in self._moments if self._winners[v] is write]
-        if not counted and write.version >= self._oldest and first is not None:
+        if not counted and write.version in self._whole and first is not None:
             return self._lost(write, self._winners[first])
         end = next((v for v in self._moments if counted and v > counted[-1]), None)
+        if not counted and first is not None and first > self._whole.first:
+            return REPLACED, None, f"replaced before version {first}; those in between were thinned out"
         if not counted:
             return REPLACED, None, "replaced before the oldest version that can be read"
         if end is None:
@@ -305,6 +309,8 @@ class _Outcomes:
         winner = self._winners[end]
         if winner is None:
             return DELETED, end, f"gone with version {end}, which removed rows as a whole"
+        if winner.version < end and self._whole.following(winner.version) == end:
+            end = winner.version  # it was thinned out
         if winner.version != end:
             return REPLACED, end, f"version {end} restored the row of version {winner.version}"
         why = f"sequence {_sequence_text(winner.sequence)}"

@@ -38,7 +38,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import made_at
 from seqstore.store.segment.segment import INLINE
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.settings import Settings
+from seqstore.store.settings import Settings, ThinningStep, parse_thinning
 
 _LEISURE_SHARE: Final = 100  # one row of so many is dead
 _IDLE_SHARE: Final = 10_000  # the same, of a table without loads
@@ -54,6 +54,7 @@ class MaintenancePolicy:
         is_automatic: compaction runs after loads.
         segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
         version_retention_seconds: how long versions can be read.
+        thinning: which versions stay within that time.
         tombstone_retention_seconds: how late a row may arrive.
     """
 
@@ -62,6 +63,7 @@ class MaintenancePolicy:
     deleted_percent: int
     bytes_per_second: int
     version_retention_seconds: int
+    thinning: tuple[ThinningStep, ...]
     tombstone_retention_seconds: int
 
     @classmethod
@@ -74,6 +76,7 @@ class MaintenancePolicy:
             int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
             int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
             int(given.get(props.VERSION_RETENTION, settings.version_retention_seconds)),
+            parse_thinning(given.get(props.VERSION_THINNING, settings.version_thinning)),
             int(given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)),
         )
 

@@ -3,14 +3,15 @@
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
 process holds (catalog.leases). A process that holds a moment holds the version that was the newest ten
-minutes before it.
+minutes before it. Versions behind the horizon may be thinned out (maintenance.thinning).
 
 Vacuum then:
 
-1. In one transaction: closes earlier versions, except for processes that hold them. In the next: moves the
-   horizon. Segments dropped at it or before move from `segments` to `trash`. Bitmap records before it that no
-   later version's chain needs are deleted, and so are the entries of those segments in the kept records (K6).
-   Version records older than `history_retention_seconds` are deleted.
+1. In one transaction: closes other versions, except for processes that hold them. In the next: moves the
+   horizon. Segments that no whole version has move from `segments` to `trash`. Bitmap records before the
+   horizon that no later version's chain needs are deleted, and so are the entries of those segments in the
+   kept records (K6); then those of thinned versions that no kept version's chain needs. Version records older
+   than `history_retention_seconds` are deleted.
 2. Deletes the files of segments in the trash, unless a held version has them or a segment restored from one
    uses the same files; then deletes the trash records.
 3. Deletes files of processes that ended before they published them (maintenance.recovery), and removes
@@ -21,20 +22,28 @@ A crash between the first two leaves trash, which the next vacuum finds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.horizon import close_before, keep_bitmaps, move_oldest, version_at
+from seqstore.store.catalog.horizon import keep_bitmaps, version_at
+from seqstore.store.catalog.kept_versions import (
+    KeptVersions,
+    open_versions,
+    put_open,
+    put_whole,
+    whole_versions,
+)
 from seqstore.store.catalog.label_retention import forget_transactions
-from seqstore.store.catalog.leases import Leases, leases_of
+from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.catalog.version_chain import require_whole
+from seqstore.store.catalog.version_chain import needed_bitmaps, require_whole
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
+from seqstore.store.maintenance.thinning import Ages, Holders, open_after, prepared_versions, whole_after
 from seqstore.store.runtime import failpoint
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
@@ -84,37 +93,28 @@ def vacuum(
     Raises:
         CorruptionError: a record of the table is missing.
     """
-    leases = leases_of(table.catalog.data_dir)
     with table.catalog.read() as tx:
-        newest, revision = catalog.head(tx, table.id, table.name)
         require_whole(tx, table.id)
-        before = catalog.oldest_open(tx, table.id)
-        seconds = retention_seconds
-        if seconds is None:
-            policy = MaintenancePolicy.of(table.loader.schema(tx, revision), table.settings)
-            seconds = policy.version_retention_seconds
-        held = _held(tx, leases, table.id, newest) | (needed := table.needed_versions(seconds))
-        first_open = max(min(newest, version_at(tx, table.id, newest, now_ms() - seconds * 1000)), before)
-        oldest = max(min([first_open, *held]), catalog.oldest_readable(tx, table.id))
-        doomed = _dropped_until(tx, table.id, oldest)
+        plan = _Plan.of(tx, table, retention_seconds)
+        doomed = _unneeded(tx, table.id, plan.whole)
         waiting = _trash(tx, table.id)
     if dry_run:
         files = _files(table, [*doomed.values(), *waiting.values()])
     else:
-        if first_open > before:
+        if plan.open != plan.before:
             with table.catalog.write() as tx:
-                close_before(tx, table.id, first_open)
+                put_open(tx, table.id, plan.open)
             failpoint.hit("vacuum.closed")
-        _forget(table, oldest, sorted(doomed), held_now=lambda tx: _held(tx, leases, table.id, newest))
+        _forget(table, plan, sorted(doomed))
         failpoint.hit("vacuum.forgotten")
-        files = _empty_trash(table, leases.held(table.id) | needed)
+        files = _empty_trash(table, leases_of(table.catalog.data_dir).held(table.id) | plan.needed)
     return VacuumResult(
-        first_open,
-        first_open - before,
+        plan.open.first,
+        plan.before.count(plan.newest) - plan.open.count(plan.newest),
         len(doomed),
         tuple(name for name, _ in files),
         sum(size for _, size in files),
-        tuple(sorted(held)),
+        tuple(sorted(plan.holders.held | plan.holders.of_moments)),
         tuple(
             sweep_table(table.catalog, table.loader.disk, table.id, table.loader.directory, dry_run=dry_run)
         ),
@@ -122,53 +122,107 @@ def vacuum(
     )
 
 
-def _held(tx: CatalogTransaction, leases: Leases, table: int, newest: int) -> set[int]:
-    """Returns the versions of a table that live processes hold.
+@dataclass(frozen=True)
+class _Plan:
+    """What a vacuum of a table is to leave.
+
+    Attributes:
+        newest: version.
+        before, open: the versions that could be opened, and those that can be.
+        whole: the versions that stay whole, unless more are held by then.
+        holders: as of now.
+        needed: versions that readers of other formats may need.
+    """
+
+    newest: int
+    before: KeptVersions
+    open: KeptVersions
+    whole: KeptVersions
+    holders: Holders
+    needed: frozenset[int]
+
+    @classmethod
+    def of(cls, tx: CatalogTransaction, table: VersionedTable, retention_seconds: int | None) -> _Plan:
+        newest, revision = catalog.head(tx, table.id, table.name)
+        policy = MaintenancePolicy.of(table.loader.schema(tx, revision), table.settings)
+        seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
+        needed = frozenset(table.needed_versions(seconds))
+        holders = _holders(tx, table, newest, needed)
+        before, ages = open_versions(tx, table.id), Ages(now_ms(), seconds, policy.thinning)
+        after = open_after(tx, table.id, newest, before, ages, holders)
+        whole = whole_after(whole_versions(tx, table.id), after, holders)
+        return cls(newest, before, after, whole, holders, needed)
+
+
+def _holders(tx: CatalogTransaction, table: VersionedTable, newest: int, needed: frozenset[int]) -> Holders:
+    """Returns who needs versions now.
 
     A version has the time at which its commit began, and the commit may have ended after a moment that is
     later than that time. So a moment holds the version that was the newest some time before it.
     """
-    of_moments = {version_at(tx, table, newest, moment - _COMMIT_MS) for moment in leases.moments()}
-    return leases.held(table) | {max(version, 1) for version in of_moments}
+    leases = leases_of(table.catalog.data_dir)
+    of_moments = {version_at(tx, table.id, newest, moment - _COMMIT_MS) for moment in leases.moments()}
+    return Holders(
+        frozenset(leases.held(table.id)) | needed,
+        frozenset(max(version, 1) for version in of_moments),
+        prepared_versions(tx, table.id) | needed,
+    )
 
 
-def _dropped_until(tx: CatalogTransaction, table: int, oldest: int) -> dict[bytes, dict[str, Any]]:
-    """Returns segments that no version from `oldest` on has, by catalog key."""
+def _unneeded(tx: CatalogTransaction, table: int, whole: KeptVersions) -> dict[bytes, dict[str, Any]]:
+    """Returns segments that no whole version has, by catalog key."""
     records = tx.records("segments", catalog.table_key(table))
-    return {key: record for key, record in records if 0 < record["dropped"] <= oldest}
+    return {key: record for key, record in records if _is_unneeded(record, whole)}
+
+
+def _is_unneeded(segment: Mapping[str, Any], whole: KeptVersions) -> bool:
+    dropped: int = segment["dropped"]
+    return 0 < dropped <= whole.following(segment["created"])
 
 
 def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
     return dict(tx.records("trash", catalog.table_key(table)))
 
 
-def _forget(
-    table: VersionedTable,
-    oldest: int,
-    doomed: list[bytes],
-    *,
-    held_now: Callable[[CatalogTransaction], set[int]],
-) -> None:
+def _forget(table: VersionedTable, plan: _Plan, doomed: list[bytes]) -> None:
     """Runs step 1, in transactions of bounded size.
 
     A process that acquired an older version since the slots were read keeps it: the slots are read again
     under the writer lock.
     """
     with table.catalog.write() as tx:
-        oldest = min([oldest, *held_now(tx)])
-        oldest = max(oldest, catalog.oldest_readable(tx, table.id))
-        _forget_bitmaps(tx, table.id, oldest)
-        move_oldest(tx, table.id, oldest)
+        holders = _holders(tx, table, plan.newest, plan.needed)
+        whole = whole_after(whole_versions(tx, table.id), plan.open, holders)
+        _forget_bitmaps(tx, table.id, whole.first)
+        put_whole(tx, table.id, whole)
+    failpoint.hit("vacuum.thinned")
 
     def move_to_trash(tx: CatalogTransaction, key: bytes) -> None:
         segment = tx.get("segments", key)
-        if segment is not None and 0 < segment["dropped"] <= oldest:
+        if segment is not None and _is_unneeded(segment, whole):
             tx.put("trash", key, segment)
             tx.delete("segments", key)
             tx.delete("inline", key)
 
     _in_batches(table, doomed, move_to_trash)
-    _forget_versions(table, oldest)
+    _in_batches(table, _thinned_bitmaps(table, whole), lambda tx, key: tx.delete("bitmaps", key))
+    _forget_versions(table, whole.first)
+
+
+def _thinned_bitmaps(table: VersionedTable, whole: KeptVersions) -> list[bytes]:
+    """Returns the keys of the bitmap records between the first whole version and the last thinned one that no
+    whole version needs.
+    """
+    needed = needed_bitmaps(whole)
+    gone = []
+    with table.catalog.read() as tx:
+        for key, _ in tx.items("bitmaps", catalog.table_key(table.id)):
+            version = int.from_bytes(key[8:])
+            if version >= whole.every:
+                break
+            if version > whole.first and version not in needed:
+                gone.append(key)
+    return gone
 
 
 def _in_batches(

@@ -6,7 +6,8 @@
    segment is rewritten. One thread per list processes it, table by table, and ends when it is empty. A file
    lock permits one compaction per table and list at a time over all processes; a process that finds the lock
    held skips the table.
-3. After a compaction old versions are removed, at most every few minutes.
+3. After a compaction old versions are removed, every `vacuum_seconds`; earlier when compactions have replaced
+   half of the table since, later when a vacuum needs long.
 
 A failure changes no data and is kept in `last_failure`; the next load tries again. When the store is closed
 or the process ends, a compaction stops between two segments. `Store.maintain` does the same at once, for
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
 _ROUNDS_MAX: Final = 4
-_VACUUM_EVERY_SECONDS: Final = 300.0
+_VACUUM_SHARE: Final = 20  # a vacuum may run for one of so many seconds
+_GROWN_BYTES_MIN: Final = 64 * 2**20  # that compactions replaced, before a vacuum comes early
+_EARLY: Final = 10  # times as often as `vacuum_seconds` says
 _LEFT_ALONE_SECONDS: Final = 0.1  # after another process was found at work on a table
 
 Choose = Callable[[TableState, MaintenancePolicy, Settings], list[LiveSegment]]
@@ -106,6 +109,25 @@ def _alone(table: VersionedTable, work: Work) -> Iterator[bool]:
                 fcntl.flock(file, fcntl.LOCK_UN)  # a child forked meanwhile would keep it
 
 
+@dataclass
+class _VacuumPace:
+    """When to vacuum a table: time and duration of the last vacuum, and the bytes replaced since then."""
+
+    ended: float | None = None
+    seconds: float = 0.0
+    replaced: int = 0
+
+    def is_due(self, table: VersionedTable) -> bool:
+        if self.ended is None:
+            return True
+        wait: float = table.settings.vacuum_seconds
+        if self.replaced >= _GROWN_BYTES_MIN:
+            metas = [live.segment.meta for live in table.state().segments.values()]
+            if self.replaced * 2 >= sum(meta.data_bytes + meta.keys_bytes for meta in metas):
+                wait /= _EARLY
+        return time.monotonic() - self.ended >= max(wait, self.seconds * _VACUUM_SHARE)
+
+
 class Maintainer:
     """The lists of tables to maintain of one store handle, and the threads that process them.
 
@@ -120,7 +142,7 @@ class Maintainer:
         self._waiting: dict[Work, dict[int, VersionedTable]] = {TINY: {}, LARGE: {}}
         self._threads: dict[Work, threading.Thread] = {}
         self._is_closed = False
-        self._vacuumed: dict[int, float] = {}
+        self._paces: dict[int, _VacuumPace] = {}
         self._left_alone: dict[tuple[Work, int], float] = {}  # until when a table is skipped
 
     @internal
@@ -177,13 +199,21 @@ class Maintainer:
     @internal
     def vacuum(self, table: VersionedTable) -> None:
         """Removes old versions, unless that happened a moment ago."""
-        now = time.monotonic()
         with self._lock:
-            last = self._vacuumed.get(table.id)
-            if last is not None and now - last < _VACUUM_EVERY_SECONDS:
+            pace = self._paces.setdefault(table.id, _VacuumPace())
+            if not pace.is_due(table):
                 return
-            self._vacuumed[table.id] = now
+            pace.ended, pace.replaced = time.monotonic(), 0
+        started = time.monotonic()
         vacuum(table)
+        pace.seconds = time.monotonic() - started
+
+    def _count(self, table: VersionedTable, done: Sequence[CompactionResult]) -> None:
+        """Counts compactions of a table, and the bytes that they replaced."""
+        self.compactions += len(done)
+        with self._lock:
+            pace = self._paces.setdefault(table.id, _VacuumPace())
+            pace.replaced += sum(result.bytes_read for result in done)
 
     @internal
     def maintain_all(
@@ -205,8 +235,9 @@ class Maintainer:
             try:
                 table = open_table(name)
                 if MaintenancePolicy.of(table.schema, table.settings).is_automatic:
-                    done[name] = len(maintain(table, is_cancelled=stops))
-                    self.compactions += done[name]
+                    results = maintain(table, is_cancelled=stops)
+                    done[name] = len(results)
+                    self._count(table, results)
                     self.vacuum(table)
             except NotFoundError:
                 continue  # dropped meanwhile
@@ -234,7 +265,7 @@ class Maintainer:
                 if done is None:
                     self._left_alone[work, table.id] = time.monotonic() + _LEFT_ALONE_SECONDS
                     continue
-                self.compactions += len(done)
+                self._count(table, done)
                 if done and not self._is_cancelled():
                     self.vacuum(table)
                     self.after_load(table, table.state())  # the result may be work for the other list

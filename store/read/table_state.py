@@ -30,6 +30,7 @@ import pyarrow as pa
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import lost_record
 from seqstore.store.catalog.horizon import read_watermark
+from seqstore.store.catalog.kept_versions import all_whole_from, whole_versions
 from seqstore.store.catalog.version_chain import require_newest
 from seqstore.store.catalog.version_record import (
     VersionRecord,
@@ -278,9 +279,11 @@ class StateLoader:
         """Loads the state at a version from the catalog.
 
         Raises:
-            VersionExpiredError: no such version.
+            VersionExpiredError: no such version, or it is not kept any more.
         """
         record = self._version_record(tx, version)
+        if version not in whole_versions(tx, self.table_id):
+            raise VersionExpiredError(f"version {version} is not kept any more", kind="version_expired")
         head, _ = catalog.head(tx, self.table_id, self.directory)
         require_newest(tx, self.table_id, head)
         segments: dict[int, LiveSegment] = {}
@@ -305,7 +308,7 @@ class StateLoader:
         known: VersionRecord | None = None,
     ) -> TableState:
         """Returns the state at a later version, from an earlier one; the caller may know its record."""
-        is_gone = state.version + 1 < catalog.oldest_readable(tx, self.table_id)
+        is_gone = state.version + 1 < all_whole_from(tx, self.table_id)
         if is_gone or self._is_far(tx, version - state.version):
             return self._reload(tx, state, version)
         segments, next_slot = dict(state.segments), state.next_slot

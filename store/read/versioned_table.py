@@ -21,8 +21,14 @@ from seqstore.store.catalog.auto_increment import IdSource
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.horizon import version_at
+from seqstore.store.catalog.kept_versions import KeptVersions, open_versions, whole_versions
 from seqstore.store.catalog.leases import Lease, leases_of
-from seqstore.store.catalog.version_record import VersionMetrics, read_version_record, version_records
+from seqstore.store.catalog.version_record import (
+    VersionMetrics,
+    read_version_record,
+    version_records,
+    version_time_ms,
+)
 from seqstore.store.errors import VersionExpiredError
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask, plan_scan
@@ -97,11 +103,11 @@ class History(list[VersionInfo]):
 
 
 class _Limits(NamedTuple):
-    """The newest version of a table with its schema revision, and the first version that can be opened."""
+    """The newest version of a table, its schema revision, and the version from which on all can be opened."""
 
     newest: int
     revision: int
-    oldest: int
+    every: int
 
 
 class VersionedTable:
@@ -153,7 +159,7 @@ class VersionedTable:
         return self.catalog.recall((_Limits, self.id), self._read_limits)
 
     def _read_limits(self, tx: CatalogTransaction) -> _Limits:
-        return _Limits(*records.head(tx, self.id, self.name), records.oldest_open(tx, self.id))
+        return _Limits(*records.head(tx, self.id, self.name), open_versions(tx, self.id).every)
 
     @internal
     def state(self, version: int | None = None) -> TableState:
@@ -208,22 +214,28 @@ class VersionedTable:
     def made(self, tx: CatalogTransaction, state: TableState) -> None:
         """Takes the state that a transaction makes, the newest once the transaction is committed."""
         tx.made[self.id] = state
-        oldest = records.oldest_open(tx, self.id)
-        tx.answers[_Limits, self.id] = _Limits(state.version, state.schema.revision, oldest)
+        every = open_versions(tx, self.id).every
+        tx.answers[_Limits, self.id] = _Limits(state.version, state.schema.revision, every)
 
     def _check_readable(self, tx: CatalogTransaction, version: int, newest: int, time: str = "") -> None:
-        oldest = records.oldest_open(tx, self.id)
-        is_held = records.oldest_readable(tx, self.id) <= version and self._leases.holds(self.id, version)
-        if not (oldest <= version <= newest or is_held):
-            asked = f"version {version}"
-            if time:
-                asked = f"{asked}, the newest at {time}," if version else f"the table as of {time}"
-            raise VersionExpiredError(
-                f"{asked} cannot be read: the table has versions {oldest} to {newest}",
-                kind="version_expired" if 1 <= version < oldest else "no_such_version",
-                oldest=oldest,
-                latest=newest,
-            )
+        kept = open_versions(tx, self.id)
+        is_held = self._leases.holds(self.id, version) and version in whole_versions(tx, self.id)
+        if is_held or (version in kept and version <= newest):
+            return
+        asked = f"version {version}"
+        if time:
+            asked = f"{asked}, the newest at {time}," if version else f"the table as of {time}"
+        has = f"the table has versions {kept.first} to {newest}"
+        if kept.first <= version <= newest:
+            near = [kept.preceding(version) or kept.first, kept.following(version)]
+            told = [f"{each} of {_utc(tx, self.id, each):%Y-%m-%d %H:%M:%S} UTC" for each in near]
+            has = f"it was thinned out; the nearest versions that are kept are {' and '.join(told)}"
+        raise VersionExpiredError(
+            f"{asked} cannot be read: {has}",
+            kind="version_expired" if 1 <= version <= newest else "no_such_version",
+            oldest=kept.first,
+            latest=newest,
+        )
 
     @internal
     def hold(self, version: int | None = None) -> tuple[TableState, Lease]:
@@ -237,14 +249,14 @@ class VersionedTable:
             lease = self._leases.acquire(self.id, newest.version)
             limits = self.catalog.recall((_Limits, self.id), self._read_limits)
             is_wanted = version is not None or limits.newest == newest.version
-            if is_wanted and limits.oldest <= newest.version:
+            if is_wanted and limits.every <= newest.version:
                 return newest, lease
             lease.release()
         while True:
             state = self.state(version)
             lease = self.lease(state.version)
             with self.catalog.read() as tx:
-                if records.oldest_readable(tx, self.id) <= state.version:
+                if state.version in whole_versions(tx, self.id):
                     return state, lease
             lease.release()  # a vacuum ran in between: the newest version is a later one now
 
@@ -272,6 +284,12 @@ class VersionedTable:
         """The first version that can be opened. A holder of an older version can continue to read it."""
         with self.catalog.read() as tx:
             return records.oldest_open(tx, self.id)
+
+    @property
+    def kept_versions(self) -> KeptVersions:
+        """The versions that can be opened."""
+        with self.catalog.read() as tx:
+            return open_versions(tx, self.id)
 
     def version_as_of(self, moment: datetime) -> int:
         """Returns the version that was the newest at a moment (without a zone: UTC).
@@ -397,3 +415,7 @@ class VersionedTable:
     def needed_versions(self, retention_seconds: float) -> set[int]:
         """Returns the versions that others need beside readers of this store: the oldest one, or none."""
         return set()
+
+
+def _utc(tx: CatalogTransaction, table: int, version: int) -> datetime:
+    return datetime.fromtimestamp(version_time_ms(tx, table, version) / 1000, UTC)

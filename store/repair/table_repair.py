@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.kept_versions import without_thinning
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, now_ms
 from seqstore.store.catalog.version_chain import chain_faults
 from seqstore.store.catalog.version_record import VersionMetrics, VersionRecord, hidden_of, put_version_record
@@ -101,7 +102,7 @@ class TableRepair:
 
     def _keep(self, first: int) -> bool:
         """Runs step 1; returns whether the result adds up."""
-        records, horizon = self.records, dict(self.records.horizon)
+        records, horizon = self.records, without_thinning(self.records.horizon)
         packed = records.packed
         for database in ("tables", "schemas", "counters", "readers", "apps", "bitmaps", "trash"):
             self._copy(database, packed.get(database, {}))

@@ -15,6 +15,7 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema import column_groups as groups
+from seqstore.store.settings import parse_thinning
 
 SEQUENCE_COL: Final = "function_column.sequence_col"
 SEQUENCE_TYPE: Final = "function_column.sequence_type"
@@ -26,6 +27,7 @@ COMPACTION_SEGMENTS: Final = "compaction_segments_max"
 COMPACTION_DELETED: Final = "compaction_deleted_percent"
 COMPACTION_PACE: Final = "compaction_bytes_per_second"
 VERSION_RETENTION: Final = "version_retention_seconds"
+VERSION_THINNING: Final = "version_thinning"
 TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
@@ -130,6 +132,13 @@ def _text(_name: str, value: str) -> str:
     return value
 
 
+def _thinning(name: str, value: str) -> str:
+    try:
+        return ",".join(f"{age}:{step}" for age, step in parse_thinning(value))
+    except InvalidInputError as error:
+        raise bad_property(f"property {name!r}: {error.message}") from None
+
+
 def _formats(name: str, value: str) -> str:
     """Returns the formats of an open table, sorted; empty where it is none."""
     wanted = sorted({each.strip().lower() for each in value.split(",") if each.strip()})
@@ -165,6 +174,7 @@ _OURS: Final[dict[str, _Parser]] = {
     COMPACTION_DELETED: _count,
     COMPACTION_PACE: _count,
     VERSION_RETENTION: _count,
+    VERSION_THINNING: _thinning,
     TOMBSTONE_RETENTION: _count,
     TOO_LATE_ROWS: _one_of("count or error", {"count": "count", "error": "error"}),
     ISOLATION_LEVEL: lambda _name, value: str(parse_isolation_level(value)),

@@ -24,6 +24,7 @@ FAILPOINTS = [
     "compaction.before_commit",
     "compaction.after_commit",
     "vacuum.closed",
+    "vacuum.thinned",
     "vacuum.forgotten",
     "vacuum.deleted",
 ]
@@ -41,7 +42,7 @@ while True:
     if number % 2 == 0:
         table.optimize(full=number % 4 == 0)
     if number % 3 == 0:
-        table.vacuum(retention_seconds=0)
+        table.vacuum(retention_seconds=None if "version_thinning" in table.schema.properties else 0)
     number += 1
 """
 
@@ -70,13 +71,16 @@ def expected(batches: int) -> dict[int, int]:
     return rows
 
 
+THINNED = {"version_thinning": "0:1"}  # of each second the last version
+
+
 @pytest.fixture
-def directory(tmp_path: Path) -> Path:
+def directory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     path = tmp_path / "data"
     with open_store(str(path)) as store:
         store.create_database("db")
         columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
-        properties = {"tombstone_retention_seconds": "0"}
+        properties = {"tombstone_retention_seconds": "0", **getattr(request, "param", {})}
         store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
     # The child imports this module's functions under a plain name.
     (tmp_path / "tests_maintenance_kills.py").write_text(Path(__file__).read_text())
@@ -97,7 +101,8 @@ def assert_sound(directory: Path, acknowledged: int) -> int:
         held = max(loads.values(), default=0)
         assert held in (acknowledged, acknowledged + 1)
         assert sorted(loads.values()) == list(range(1, held + 1))
-        for version in range(table.oldest_version, table.version + 1):
+        kept = table.kept_versions
+        for version in (each for each in range(kept.first, table.version + 1) if each in kept):
             batches = max((number for at, number in loads.items() if at <= version), default=0)
             rows = table.scan(version=version).read_all().to_pydict()
             found = dict(zip(rows["k"], rows["v"], strict=True))
@@ -144,5 +149,13 @@ def test_fifty_kills_during_compaction_and_vacuum(directory: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
 def test_a_kill_at_every_step_loses_and_leaves_nothing(directory: Path, failpoint: str) -> None:
+    acknowledged = run_child(directory, 1, failpoint=f"{failpoint}:2")
+    assert_sound(directory, acknowledged)
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("directory", [THINNED], indirect=True, ids=["thinned"])
+@pytest.mark.parametrize("failpoint", [name for name in FAILPOINTS if name.startswith("vacuum")])
+def test_a_kill_while_versions_are_thinned_loses_and_leaves_nothing(directory: Path, failpoint: str) -> None:
     acknowledged = run_child(directory, 1, failpoint=f"{failpoint}:2")
     assert_sound(directory, acknowledged)

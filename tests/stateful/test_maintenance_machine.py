@@ -6,6 +6,9 @@ what the model has for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -16,6 +19,7 @@ from hypothesis.stateful import invariant, rule
 from seqstore import CompactionResult, Snapshot, Store, Table, VersionExpiredError
 from seqstore.store.maintenance.compaction import Compaction
 from tests.stateful.test_table_machine import ROWS, Rows, TableMachine, run_machine
+from tests.support.clock import Clock
 from tests.support.compare import assert_version, expected_rows, key_table, seen_rows
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES
 from tests.weight import by_form, torture_minutes
@@ -23,6 +27,8 @@ from tests.weight import by_form, torture_minutes
 
 class MaintenanceMachine(TableMachine):
     """A table that is compacted while loads are open."""
+
+    knows_all_versions = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +98,7 @@ class MaintenanceMachine(TableMachine):
     @rule(back=st.integers(0, 10))
     def restore(self, back: int) -> None:
         """A version like an earlier one, row versions included; itself restorable."""
-        version = max(self.model.version - back, self.table.oldest_version)
+        version = self.readable(self.model.version - back)
         self.model.versions.append(dict(self.model.at(version)))
         assert self.table.restore(version) == self.model.version
         self.agree()
@@ -100,23 +106,31 @@ class MaintenanceMachine(TableMachine):
     @rule(length=st.integers(0, 6), back=st.integers(0, 6))
     def change_feed(self, length: int, back: int) -> None:
         """What the versions of a range changed, as the model's versions differ."""
-        last = self.model.version - back
-        first = max(last - length, self.table.oldest_version + 1)
-        if first > last:
+        last = self.readable(self.model.version - back)
+        before = self.readable(last - length - 1)
+        if before == last:
             return
+        steps = [before, *(version for version in self.all_readable() if before < version <= last)]
         found = [
             (row.pop("_commit_version"), row.pop("_change_type"), _comparable(row))
-            for row in self.table.changes(first, last)
+            for row in self.table.changes(before + 1, last)
             .read_all()
             .drop_columns("_commit_timestamp")
             .to_pylist()
         ]
-        wanted = [change for version in range(first, last + 1) for change in self.changed(version)]
+        wanted = [change for one, two in pairwise(steps) for change in self.changed(one, two)]
         assert sorted(found, key=repr) == sorted(wanted, key=repr)
         assert [version for version, _, _ in found] == sorted(version for version, _, _ in found)
 
-    def changed(self, version: int) -> list[tuple[int, str, tuple[Any, ...]]]:
-        before, after = self.model.at(version - 1), self.model.at(version)
+    def readable(self, version: int) -> int:
+        """Returns the version that can be opened and is nearest to one of before the newest."""
+        return max(version, self.table.oldest_version)
+
+    def all_readable(self) -> list[int]:
+        return list(range(self.table.oldest_version, self.model.version + 1))
+
+    def changed(self, earlier: int, version: int) -> list[tuple[int, str, tuple[Any, ...]]]:
+        before, after = self.model.at(earlier), self.model.at(version)
         found = []
         for key in before.keys() | after.keys():
             old, new = before.get(key), after.get(key)
@@ -144,14 +158,14 @@ class MaintenanceMachine(TableMachine):
             (stored.version, stored.sequence, "tombstone" if stored.sign else "live")
         ]
         for event in events:
-            if event.until is not None:
+            if event.until is not None and self.knows_all_versions:
                 assert event.until > event.version
                 assert self.model.at(event.until).get(key) != self.model.at(event.until - 1).get(key)
 
     @rule(back=st.integers(0, 10))
     def keep_open(self, back: int) -> None:
         """A snapshot that stays open through whatever follows."""
-        version = max(self.model.version - back, self.table.oldest_version)
+        version = self.readable(self.model.version - back)
         self.snapshots.append(self.table.snapshot(version))
         self.snapshots[:] = self.snapshots[-3:]
 
@@ -165,12 +179,12 @@ class MaintenanceMachine(TableMachine):
         """The newest version and another one that can be read."""
         newest, oldest = self.model.version, self.table.oldest_version
         assert self.table.version == newest
-        for version in {newest, oldest, oldest + self.serial % (newest - oldest + 1)}:
+        for version in {newest, oldest, self.readable(oldest + self.serial % (newest - oldest + 1))}:
             assert_version(self.table, self.model, version, self.keys)
         assert self.table.check() == []
 
     def check_all_versions(self, fresh: Table) -> None:
-        for version in range(fresh.oldest_version, self.model.version + 1):
+        for version in self.all_readable():
             assert_version(fresh, self.model, version, self.keys)
         self.snapshots.clear()
 
@@ -192,7 +206,83 @@ class MaintainedHashedKeys(MaintenanceMachine):
     bits = (64, 3)
 
 
-MACHINES = [MaintainedExactKeys, MaintainedHashedKeys]
+class ThinnedVersions(MaintenanceMachine):
+    """Old versions are thinned out; each version is a second and more after the one before it."""
+
+    shapes = (*EXACT_SHAPES, *HASHED_SHAPES)
+    bits = (64, 3)
+    knows_all_versions = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.clock.start()
+        self.kept = {1}
+        self.known = 1  # versions up to this one were judged by a vacuum
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            self.clock.stop()
+
+    def agree(self) -> None:
+        self.clock.tick(0.7)
+        super().agree()
+
+    def readable(self, version: int) -> int:
+        found = self.all_readable()
+        return max((each for each in found if each <= version), default=found[0])
+
+    def all_readable(self) -> list[int]:
+        return sorted(self.kept | set(range(self.known, self.model.version + 1)))
+
+    @rule(ahead=st.integers(0, 8), retention=st.integers(5, 60), dry=st.booleans())
+    def vacuum(self, ahead: int, retention: int, dry: bool) -> None:
+        """Leaves the versions that the rule names, and those that are held."""
+        self.clock.tick(ahead)
+        settings = replace(self.sizes, version_thinning="4:3,12:10")
+        table = Store.open(self.path, settings=settings).table(self.name)
+        wanted, known = self.thinned(((4, 3), (12, 10)), retention)
+        before = self.all_readable()
+        result = table.vacuum(retention_seconds=retention, dry_run=dry)
+        assert result.versions == len(set(before) - wanted)
+        assert result.oldest == min(wanted)
+        if not dry:
+            self.kept, self.known = wanted, known
+        found = self.table.kept_versions
+        assert [v for v in range(1, self.model.version + 1) if v in found] == self.all_readable()
+        for version in {snapshot.version for snapshot in self.snapshots}:
+            assert_version(self.table, self.model, version, self.keys)
+        held = {snapshot.version for snapshot in self.snapshots}
+        gone = set(range(1, self.model.version)) - set(self.all_readable()) - held
+        if gone:
+            with pytest.raises(VersionExpiredError):
+                self.table.snapshot(max(gone))
+        self.agree()
+
+    def thinned(self, steps: Sequence[tuple[int, int]], retention: int) -> tuple[set[int], int]:
+        """Returns the versions that stay, and the one up to which they were judged."""
+        now, newest = self.clock.now_ms + 1, self.model.version
+        times = {line.version: round(line.timestamp.timestamp() * 1000) for line in self.table.history()}
+
+        def newest_at(moment: int) -> int:
+            return max((v for v, time in times.items() if time <= moment), default=0)
+
+        known = max(self.known, min(newest, newest_at(now - steps[0][0] * 1000)))
+        last: dict[tuple[int, int], int] = {}
+        for version in (each for each in self.all_readable() if each < known):
+            age = (now - times[version]) // 1000
+            step = max((step for limit, step in steps if age >= limit), default=steps[0][1])
+            last[step, times[version] // (step * 1000)] = version
+        oldest = min(self.all_readable())
+        kept = {oldest, *last.values(), *range(known, newest + 1)}
+        limit = max(min(newest, newest_at(now - retention * 1000)), oldest)
+        first = max(each for each in kept if each <= limit)
+        return {each for each in kept if each >= first}, max(known, first)
+
+
+MACHINES = [MaintainedExactKeys, MaintainedHashedKeys, ThinnedVersions]
 
 
 @pytest.mark.timeout(1200)

@@ -22,12 +22,14 @@ from seqstore import (
     Store,
     Table,
     TableSchema,
+    VersionExpiredError,
     parse_type,
 )
 from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark.options import SourceOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.sql import Session
+from tests.support.clock import Clock
 from tests.support.spark_cluster import run_stream
 
 if TYPE_CHECKING:
@@ -456,6 +458,35 @@ def reader(store: Store, **options: str) -> ChangeReader:
 
     given = {"path": str(store.path), "table": "db.t", "changes": "true", **options}
     return ChangeReader(feed_frame_schema(store.table("db.t")), SourceOptions.parse(given))
+
+
+def test_batches_end_at_versions_that_are_kept(store: Store, table: Table) -> None:
+    """Later batches begin there. A stream whose offset was thinned out is told the nearest versions."""
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    with Clock() as clock, Session(store) as session:
+        for number in range(30):
+            clock.tick(20)
+            table.upsert(pa.table({"k": [number], "v": ["a"]}))
+        list(session.execute("ALTER TABLE db.t SET ('version_thinning' = '60:60')"))
+        table.vacuum()
+    kept = table.kept_versions
+    feed = reader(store, starting_version="2")
+    offset, ends, seen = feed.initialOffset(), [], 0
+    while True:
+        end = feed.latestOffset(offset, ReadMaxRows(1))
+        if end == offset:
+            break
+        parts = feed.partitions(offset, end)
+        seen += sum(len(batch) for part in parts for batch in feed.read(part))
+        ends.append(end["version"])
+        offset = end
+    assert set(ends) <= {version for version in range(1, table.version + 1) if version in kept}
+    assert (ends[-1], seen) == (table.version, 30)
+    gone = next(version for version in range(2, 20) if version not in kept)
+    with pytest.raises(VersionExpiredError, match="the nearest versions that are kept are"):
+        feed.partitions({**offset, "version": gone}, offset)
+    feed.stop()
 
 
 def test_many_changes_travel_by_files_that_go_with_their_batch(store: Store, table: Table) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -198,3 +199,62 @@ def test_closing_a_store_stops_its_maintenance(store: Store) -> None:
         load(table, number)
     store.close()
     assert not any(thread.name.startswith("seqstore-maintenance") for thread in threading.enumerate())
+
+
+@pytest.fixture
+def vacuums(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[float]]:
+    """The table of each vacuum; the time, and how long each vacuum lasts."""
+    done, clock = [], [0.0, 0.0]
+
+    def vacuum(table: Table) -> None:
+        done.append(table.id)
+        clock[0] += clock[1]
+
+    monkeypatch.setattr("seqstore.store.maintenance.scheduler.vacuum", vacuum)
+    monkeypatch.setattr(
+        "seqstore.store.maintenance.scheduler.time", SimpleNamespace(monotonic=lambda: clock[0])
+    )
+    return done, clock
+
+
+def test_vacuums_come_at_the_pace_of_the_setting(
+    store: Store, vacuums: tuple[list[int], list[float]]
+) -> None:
+    table, (done, clock) = make(store), vacuums
+    for moment in (0.0, 299.0, 300.0, 599.0, 600.0):
+        clock[0] = moment
+        store.maintainer.vacuum(table)
+    assert len(done) == 3
+
+
+def test_a_vacuum_comes_early_when_compactions_replaced_half_of_the_table(
+    store: Store, vacuums: tuple[list[int], list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqstore.store.maintenance.scheduler._GROWN_BYTES_MIN", 1)
+    table, (done, clock) = make(store), vacuums
+    load(table, 1)
+    load(table, 2)
+    store.maintainer.vacuum(table)
+    table.optimize(full=True)
+    clock[0] = 31.0
+    store.maintainer.vacuum(table)
+    assert len(done) == 1, "an OPTIMIZE of a user is not counted"
+    load(table, 3)
+    monkeypatch.setattr(
+        "seqstore.store.maintenance.scheduler.maintain", lambda table, **_: [table.optimize(full=True)]
+    )
+    store.maintain()
+    assert len(done) == 2
+
+
+def test_a_vacuum_that_needs_long_comes_less_often(
+    store: Store, vacuums: tuple[list[int], list[float]]
+) -> None:
+    table, (done, clock) = make(store), vacuums
+    clock[1] = 60.0
+    store.maintainer.vacuum(table)
+    clock[0] = 1190.0
+    store.maintainer.vacuum(table)
+    clock[0] = 1260.0
+    store.maintainer.vacuum(table)
+    assert len(done) == 2
