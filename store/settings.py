@@ -14,7 +14,9 @@ from seqstore.store.errors import InvalidInputError
 
 THINNING_FORM: Final = "AGE:STEP in seconds, each pair greater than the one before, or an empty text"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
-_MAY_BE_ZERO = frozenset(["auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"])
+_MAY_BE_ZERO = frozenset(
+    ["ship_seconds", "auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"]
+)
 
 
 class ThinningStep(NamedTuple):
@@ -81,6 +83,8 @@ class Settings:
         update_lock_seconds: how long an UPDATE waits for another one on its table.
         mapped_reads: segment files are mapped, not read into memory.
         commit_wait_seconds: how long a writer waits for the write lock of the catalog.
+        ship_seconds: how often commits are shipped, of a store that ships them; 0: each is shipped before it
+            is acknowledged.
         enable_concurrent_update: False: updates of a table run one after the other; True: they run
             concurrently, and those that conflict fail (U2, U3). ADMIN SET FRONTEND CONFIG overrides it.
         columns_not_null_by_default: True: SQL declares a column with neither NULL nor NOT NULL as NOT NULL,
@@ -117,6 +121,7 @@ class Settings:
     conflict_check_seconds: int = 30
     update_lock_seconds: int = 300
     commit_wait_seconds: int = 60
+    ship_seconds: int = 1
     mapped_reads: bool = True
     enable_concurrent_update: bool = False
     columns_not_null_by_default: bool = False

@@ -47,6 +47,7 @@ from seqstore.store.errors import (
     StoreError,
     UnavailableError,
 )
+from seqstore.store.failover.shipping import Shipping
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.locks.file_lock import waiting_at_most
@@ -88,6 +89,7 @@ class Store:
         opener: the thread that shows versions of open tables to readers of other formats.
         schema_changes: changes of its tables, and the jobs that write rows anew.
         backups: copies of its tables elsewhere, and the jobs that make and restore them.
+        shipping: of its catalog to another place, from which another host can take over.
     """
 
     def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
@@ -106,6 +108,7 @@ class Store:
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         restored = Restored(self._show_restored, self._remove_files)
         self.backups = Backups(self.catalog, self.disk, settings, restored)
+        self.shipping = Shipping(self.catalog, self.disk)
         self._sweep()
         self._show_left()
 
@@ -527,6 +530,7 @@ class Store:
         self._is_open = False
         self.maintainer.close()
         self.opener.close()
+        self.shipping.close()
         self.catalog.release()
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
@@ -590,6 +594,7 @@ class Store:
     def _remove_files(self, directory: str) -> None:
         """Removes the files of a dropped table; a failure leaves them to the next sweep."""
         try:
+            self.catalog.make_durable()
             remove_open_files(self.disk, directory)
             for name in self.disk.list(directory):
                 self.disk.discard(f"{directory}/{name}")

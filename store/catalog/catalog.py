@@ -30,6 +30,7 @@ lists in order. Databases inside:
     config     name                               -> value that ADMIN SET assigned
     users      user name, host                    -> password hashes, grants and roles (catalog.accounts)
     roles      role name                          -> grants (catalog.access.roles)
+    outbox     commit number                      -> the changes of a commit that are to be shipped (ship_log)
 
 A record is msgpack with a header: checksum of the rest (8 bytes, big endian) | format number (1 byte) |
 msgpack. The checksum covers the name of the database and the key too, but in records of format 1.
@@ -50,7 +51,8 @@ import xxhash
 from seqstore.store.errors import CorruptionError, FormatError, NotFoundError
 
 FORMAT: Final = 2  # of new records and stores
-FORMATS: Final = (1, 2)  # that this program reads
+FORMATS: Final = (1, 2, 3)  # that this program reads
+SHIPPED_FORMAT: Final = 3  # of stores whose commits must be shipped (catalog.ship_log)
 TABLES: Final = "tables"
 DATABASES: Final = (
     "meta",
@@ -77,6 +79,7 @@ DATABASES: Final = (
     "job_marks",
     "views",
     "roles",
+    "outbox",
 )
 _APP_ID_BYTES_MAX: Final = 400
 _HEADER: Final = 9
@@ -164,6 +167,8 @@ class CatalogTransaction:
             cache may keep them.
         made: table states that this writer made; its followers receive them after its part has succeeded.
         answers: what `Catalog.recall` will find once the transaction is committed without followers.
+        journal: the records that it has stored, None for one that it has removed, by database and key; None
+            unless the store ships its commits (ship_log.outbox).
     """
 
     _txn: lmdb.Transaction
@@ -171,10 +176,18 @@ class CatalogTransaction:
     states: dict[int, Any] | None = None
     made: dict[int, Any] = field(default_factory=dict)
     answers: dict[Hashable, Any] = field(default_factory=dict)
+    journal: dict[tuple[str, bytes], bytes | None] | None = None
 
     def within(self, txn: lmdb.Transaction) -> CatalogTransaction:
         """Returns the access of a follower, whose LMDB transaction is nested in this one's."""
-        return CatalogTransaction(txn, self.databases, states=self.made)
+        journal: dict[tuple[str, bytes], bytes | None] | None = None if self.journal is None else {}
+        return CatalogTransaction(txn, self.databases, states=self.made, journal=journal)
+
+    def adopt(self, follower: CatalogTransaction) -> None:
+        """Takes over what a follower has made, once its part has succeeded."""
+        self.made.update(follower.made)
+        if self.journal is not None and follower.journal is not None:
+            self.journal.update(follower.journal)
 
     @property
     def number(self) -> int:
@@ -215,8 +228,13 @@ class CatalogTransaction:
     def put(self, database: str, key: bytes, value: Any) -> bytes:
         """Stores a record; returns its checksum."""
         data = pack(database, key, value)
-        self._txn.put(key, data, db=self.databases[database])
+        self._store(database, key, data)
         return data[:8]
+
+    def _store(self, database: str, key: bytes, data: bytes) -> None:
+        self._txn.put(key, data, db=self.databases[database])
+        if self.journal is not None:
+            self.journal[database, key] = data
 
     def put_new(self, database: str, key: bytes, value: Any) -> bytes:
         """Stores a record under a key that has none; returns its checksum.
@@ -227,6 +245,8 @@ class CatalogTransaction:
         data = pack(database, key, value)
         if not self._txn.put(key, data, overwrite=False, db=self.databases[database]):
             raise lost_record(database, key, "exists already, though no newer version is known")
+        if self.journal is not None:
+            self.journal[database, key] = data
         return data[:8]
 
     def copy(self, database: str, key: bytes, data: bytes) -> None:
@@ -236,14 +256,25 @@ class CatalogTransaction:
             CorruptionError: it does not match its checksum.
         """
         verify(database, key, data)
-        self._txn.put(key, data, db=self.databases[database])
+        self._store(database, key, data)
 
     def count(self, database: str) -> int:
         """Returns the number of records of a database."""
         return int(self._txn.stat(self.databases[database])["entries"])
 
     def delete(self, database: str, key: bytes) -> None:
-        self._txn.delete(key, db=self.databases[database])
+        """Removes a record, if it exists."""
+        if self._txn.delete(key, db=self.databases[database]) and self.journal is not None:
+            self.journal[database, key] = None
+
+    def clear(self, database: str) -> None:
+        """Removes all records of a database, unnoted: for catalogs that are filled anew."""
+        self._txn.drop(self.databases[database], delete=False)
+
+    def last_key(self, database: str) -> bytes | None:
+        """Returns the largest key of a database, None when it is empty."""
+        with self._txn.cursor(db=self.databases[database]) as cursor:
+            return bytes(cursor.key()) if cursor.last() else None
 
     def items(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
         """Yields keys and raw records that start with a prefix, ascending."""

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
-from seqstore.store.runtime.durable_directory import make_directory
+from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.segment.disk import Disk, NewFile
 
@@ -121,8 +121,14 @@ class ObjectDisk(Disk):
 
     def _upload(self, name: str) -> None:
         filesystem, _ = self._remote
-        with self.path(name).open("rb") as source, filesystem.open_output_stream(self._object(name)) as sink:
+        target, is_local = self._object(name), filesystem.type_name == "local"
+        if is_local:  # object stores have no directories
+            make_directory(Path(target).parent)
+        with self.path(name).open("rb") as source, filesystem.open_output_stream(target) as sink:
             shutil.copyfileobj(source, sink, _COPY_BYTES)
+        if is_local:  # they acknowledge what is durable
+            sync_path(Path(target))
+            sync_path(Path(target).parent)
 
     def sync_directory(self, name: str) -> None:
         """Does nothing: an acknowledged object has its name."""

@@ -32,6 +32,8 @@ from seqstore.store.catalog.environment.open_environments import (
     open_environments,
     remove_handle,
 )
+from seqstore.store.catalog.ship_log.outbox import begin_journal, read_shipped, refuse_follower, store_journal
+from seqstore.store.catalog.ship_log.shipper import Shipper, shipper_of
 from seqstore.store.errors import UnavailableError
 from seqstore.store.locks.file_lock import Patience
 from seqstore.store.settings import Settings
@@ -98,6 +100,17 @@ class Catalog:
         patience = patience or Patience(self._settings.commit_wait_seconds)
         return environment(self._real_path, bytes_max, patience, write=write)
 
+    @property
+    def shipper(self) -> Shipper:
+        """Sends the commits of this catalog elsewhere, if that was asked for."""
+        return shipper_of(self._real_path)
+
+    @contextmanager
+    def following(self) -> Iterator[CatalogTransaction]:
+        """Opens a transaction that changes a follower's copy, or a catalog that is being restored."""
+        with self._written(Patience(self._settings.commit_wait_seconds), None, follows=True) as tx:
+            yield tx
+
     def defer(self, change: Change) -> None:
         """Keeps a change for this process's next transaction that writes (environment.deferred_changes)."""
         deferred_changes(self._real_path).add(change)
@@ -159,9 +172,18 @@ class Catalog:
             CommitUnknownError: the commit may be lost if the host fails.
         """
         patience = Patience(self._settings.commit_wait_seconds if wait_seconds is None else wait_seconds)
+        with self._written(patience, ready) as tx:
+            yield tx
+
+    @contextmanager
+    def _written(
+        self, patience: Patience, ready: Callable[[], None] | None, *, follows: bool = False
+    ) -> Iterator[CatalogTransaction]:
         with _DeferredInterrupts():
             while True:
                 opened = self._environment(patience, write=True)
+                if opened.ships and not follows:
+                    self.shipper.before_write(self, self._settings.ship_seconds)
                 writer = opened.queue.enter(ready, patience)
                 if writer is None:
                     raise opened.busy(patience)
@@ -176,12 +198,16 @@ class Catalog:
                     taken: list[Change] = []
                     try:
                         tx = CatalogTransaction(txn, opened.handles())
+                        if opened.note_shipping(txn) and not follows:
+                            refuse_follower(tx)
+                            begin_journal(tx, self.shipper.fenced)
                         opened.raise_format(tx)
                         if opened.deferred.waiting:
                             taken = opened.deferred.run(tx)
                         yield tx
                         if opened.queue.waiting:
                             opened.queue.run_followers(txn, followers, tx)
+                        number = store_journal(tx, self.shipper.known) if tx.journal is not None else 0
                         opened.commit(txn, tx, is_alone=not followers)
                         taken = []
                     except lmdb.Error as error:
@@ -190,6 +216,7 @@ class Catalog:
                         if taken:
                             opened.deferred.restore(taken)
                         opened.end(txn, write=True)
+                    self.shipper.after_commit(self, number, self._settings.ship_seconds)
                     return
 
     def release(self) -> None:
@@ -203,11 +230,14 @@ class Catalog:
     def make_durable(self) -> None:
         """Makes everything that was read here durable; call it before a file is deleted because of it.
 
+        A store that ships its commits has shipped them then, and this host is the one that leads.
+
         Raises:
             UnavailableError: the disk fails, or another process holds the write lock since the catalog was
                 opened.
         """
-        with self.read():  # keeps the environment open
+        with self.read() as tx:  # keeps the environment open
+            ships = read_shipped(tx) is not None
             opened = self._environment()
             if opened.is_read_only:
                 raise opened.busy(Patience(0))
@@ -217,3 +247,5 @@ class Catalog:
                 raise UnavailableError(
                     f"{self.path}: the catalog cannot be synced: {error}", kind="disk"
                 ) from error
+        if ships:
+            self.shipper.confirm(self)

@@ -56,6 +56,7 @@ from seqstore.store.catalog.environment.data_file import (
 )
 from seqstore.store.catalog.environment.deferred_changes import deferred_changes
 from seqstore.store.catalog.environment.page_check import check_heads
+from seqstore.store.catalog.ship_log.outbox import FOLLOWING, SHIPPED
 from seqstore.store.errors import CommitUnknownError, FormatError, StoreError, UnavailableError
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
@@ -82,6 +83,7 @@ class Environment:
         format: the format number of the store.
         is_read_only: another process held the write lock when it was opened.
         is_broken: a commit failed beyond repair.
+        ships: its commits are shipped elsewhere, or it is a copy of what another host ships.
         identity: device and number of the data file.
         queue: of its writers.
         answers: kept from what was read.
@@ -100,6 +102,7 @@ class Environment:
         self._active = 0
         self.is_closed = False
         self.is_broken = False
+        self.ships = False
         self._is_locked = False
         self.guard = threading.RLock()  # of C: Ctrl-C cannot come between its acquisition and the block
         self._idle = threading.Condition(self.guard)
@@ -166,6 +169,7 @@ class Environment:
         meta = self.databases["meta"]
         with self.env.begin() as txn:
             data = txn.get(b"format", db=meta)
+            self.note_shipping(txn)
         if data is None:
             if self.is_read_only:
                 raise FormatError(f"{self._path}: the catalog has no format number", path=str(self._path))
@@ -185,6 +189,12 @@ class Environment:
         """Stores the format number of the records that this program writes, before the first of them."""
         if self.format < FORMAT:
             tx.put("meta", b"format", FORMAT)
+
+    def note_shipping(self, txn: lmdb.Transaction) -> bool:
+        """Reads whether the catalog is one end of a log; tells no `answers` that it was read."""
+        meta = self.databases["meta"]
+        self.ships = any(txn.get(key, db=meta) is not None for key in (SHIPPED, FOLLOWING))
+        return self.ships
 
     def begin_write(
         self, patience: Patience, ready: Callable[[], None] | None = None
@@ -333,7 +343,7 @@ class Environment:
                 txn.commit()
             finally:
                 txn.abort()  # has no effect after a commit
-            writer.leader.made.update(tx.made)
+            writer.leader.adopt(tx)
         except lmdb.Error as error:
             raise self.named(error) from error
         finally:

@@ -1,0 +1,337 @@
+"""Sends the commits of a store to its place, in order; one shipper for each process and directory.
+
+The processes of a host take turns by a file lock. Each reads from the catalog what waits, and creates the
+object at the next position. If the position is taken, the object there tells why: by an earlier try, or by
+another process of this host, then its commits are those that wait here; or by a host with a later lease.
+
+With the setting `ship_seconds` 0 a commit is shipped before it is acknowledged, once for all writers that
+share it. Otherwise a thread ships every so many seconds what waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.ship_log.base_copy import cut_log, upload_records, write_manifest
+from seqstore.store.catalog.ship_log.outbox import (
+    SHIP,
+    Shipped,
+    fenced_error,
+    newest_commit,
+    pending,
+    read_shipped,
+    store_shipped,
+)
+from seqstore.store.catalog.ship_log.place import Place, open_place
+from seqstore.store.catalog.ship_log.ship_file import Commit, LogObject, digest_of, log_name
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.errors import CommitUnknownError, CorruptionError, StoreError
+from seqstore.store.locks.file_lock import FileLock, Patience, busy
+from seqstore.store.runtime import failpoint
+from seqstore.store.runtime.forks import new_rlock
+
+_LOG: Final = logging.getLogger(__name__)
+_OBJECT_BYTES_MAX: Final = 32 * 2**20
+_LOG_BYTES_MIN: Final = 64 * 2**20  # of the log, before a new base copy
+_WAIT_SECONDS: Final = 60.0
+_TRIM_SECONDS: Final = 1.0
+_of_path: Final[dict[str, Shipper]] = {}
+
+
+class Access(Protocol):
+    """The part of a catalog that a shipper uses."""
+
+    def read(self) -> AbstractContextManager[CatalogTransaction]: ...
+
+    def write(self) -> AbstractContextManager[CatalogTransaction]: ...
+
+    def following(self) -> AbstractContextManager[CatalogTransaction]: ...
+
+
+@dataclass(frozen=True)
+class ShipStatus:
+    """How far a store was shipped.
+
+    Attributes:
+        place: without secrets.
+        state: as the catalog and this process know it.
+        waiting: commits that were not shipped yet.
+        waiting_since_ms: Unix time of the oldest of them, 0 without one.
+        error: of the last try, empty after a success.
+    """
+
+    place: str
+    state: Shipped
+    waiting: int
+    waiting_since_ms: int
+    error: str
+
+
+class Shipper:
+    """Ships the commits of one data directory; safe to share between threads.
+
+    Attributes:
+        known: how far this process has shipped, None before it has.
+        fenced: why this host may not write any more, empty while it may.
+    """
+
+    def __init__(self, catalog_path: str) -> None:
+        self.known: Shipped | None = None
+        self.fenced = ""
+        self._path = Path(catalog_path)
+        self._lock = new_rlock()
+        self._file_lock = FileLock(self._path.parent / "locks" / "shipper")
+        self._place: tuple[str, Place] | None = None
+        self._is_level = False
+        self._error = ""
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+
+    def before_write(self, catalog: Access, seconds: int) -> None:
+        """Ships what earlier commits have left, where commits are acknowledged only when they are shipped.
+
+        Without that, a load that repeats its label would find it used, by a commit that may be lost.
+
+        Raises:
+            StoreError: it cannot be shipped.
+        """
+        if seconds == 0 and not self._is_level:
+            self.ship(catalog)
+
+    def after_commit(self, catalog: Access, number: int, seconds: int) -> None:
+        """Ships a commit, or has it shipped in time.
+
+        Args:
+            number: of the commit, 0 for one that changed nothing.
+            seconds: 0 ships before it returns.
+
+        Raises:
+            CommitUnknownError: the commit could not be shipped; it will be, unless the host is lost first.
+            UnavailableError: another host leads; the commit is none.
+        """
+        if not number:
+            return
+        failpoint.hit("ship.committed")
+        try:
+            if seconds == 0:
+                self.ship(catalog, number)
+        except StoreError as error:
+            if error.kind == "fenced":
+                raise
+            raise CommitUnknownError(
+                f"the commit is stored on this host and was not shipped: {error.message}; it will be "
+                "shipped by the next one that can; look up the label",
+                kind="not_shipped",
+            ) from error
+        finally:
+            self._start(catalog, seconds)
+
+    def ship(self, catalog: Access, through: int | None = None) -> None:
+        """Ships what waits.
+
+        Args:
+            through: returns at once when this commit was shipped.
+
+        Raises:
+            UnavailableError: the place cannot be used, or the store was fenced (kind `fenced`).
+            CorruptionError: an object of the place is damaged.
+        """
+        with self._lock:
+            if through is not None and self.known is not None and self.known.commit >= through:
+                return
+            self._is_level = False
+            try:
+                with self._turn():
+                    while self._ship_some(catalog):
+                        pass
+            except StoreError as error:
+                self._error = error.message
+                raise
+            self._is_level, self._error = True, ""
+
+    def confirm(self, catalog: Access) -> None:
+        """Ships what waits, and finds out that this host still leads.
+
+        Raises:
+            StoreError: as `ship`.
+        """
+        with self._lock, self._turn():
+            while self._ship_some(catalog):
+                pass
+            state, place, _ = self._waiting(catalog)
+            name = log_name(state.position + 1)
+            if place is not None and place.read(name) is not None:
+                self._adopt(place, name, state, [])
+
+    def renew_base(self, catalog: Access) -> None:
+        """Makes a base copy, and removes the part of the log that only older ones need.
+
+        Raises:
+            StoreError: as `ship`.
+        """
+        with catalog.read() as tx:
+            found = read_shipped(tx)
+            if found is None:
+                return
+            place, began = self._place_of(tx), self._newest(found)
+            commit = newest_commit(tx, began)
+            directory, chunks, size = upload_records(tx, place, began.position)
+        failpoint.hit("ship.copied")
+        self.ship(catalog, commit)
+        write_manifest(place, directory, chunks, size, began, commit)
+        failpoint.hit("ship.based")
+        cut_log(place, began.base)
+        with self._lock:
+            state = self.known or began
+            self.known = replace(state, base=began.position, base_bytes=size, log_bytes=0)
+        self._trim(catalog)
+
+    def status(self, catalog: Access) -> ShipStatus | None:
+        """Returns how far the store was shipped, None for a store that is not."""
+        with catalog.read() as tx:
+            found = read_shipped(tx)
+            if found is None:
+                return None
+            state = self._newest(found)
+            commits = pending(tx, state.commit, 0)
+            waiting = newest_commit(tx, state) - state.commit
+            place = self._place_of(tx)
+        since = commits[0][1] if commits else 0
+        return ShipStatus(place.shown, state, waiting, since, state.fenced or self._error)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Holds the lock between processes; the caller holds the one of this process."""
+        patience = Patience(_WAIT_SECONDS)
+        if not self._file_lock.acquire(patience):
+            raise busy(self._path, self._file_lock, patience)
+        self._file_lock.sign()
+        try:
+            yield
+        finally:
+            self._file_lock.release()
+
+    def _place_of(self, tx: CatalogTransaction) -> Place:
+        uri = str(tx.require("meta", SHIP)["uri"])
+        if self._place is None or self._place[0] != uri:
+            self._place = (uri, open_place(uri))
+        return self._place[1]
+
+    def _newest(self, found: Shipped) -> Shipped:
+        """Returns what is known of a store's shipping, from its catalog or by this process."""
+        known = self.known
+        if known is None or known.epoch != found.epoch or known.position < found.position or found.fenced:
+            return found
+        return known
+
+    def _waiting(self, catalog: Access) -> tuple[Shipped, Place | None, list[Commit]]:
+        with catalog.read() as tx:
+            found = read_shipped(tx)
+            if found is None:
+                return Shipped(0, "", 0, b"", 0), None, []
+            if found.fenced or self.fenced:
+                raise fenced_error(found.fenced or self.fenced)
+            state = self._newest(found)
+            return state, self._place_of(tx), pending(tx, state.commit, _OBJECT_BYTES_MAX)
+
+    def _ship_some(self, catalog: Access) -> bool:
+        """Ships one object; returns whether more may wait."""
+        state, place, commits = self._waiting(catalog)
+        if place is None or not commits:
+            self.known = state if place is not None else None
+            return False
+        name = log_name(state.position + 1)
+        data = LogObject(state.position + 1, state.epoch, state.digest, now_ms(), tuple(commits)).packed(name)
+        if place.create(name, data):
+            self.known = _after(state, digest_of(data), commits[-1][0], len(data))
+        else:
+            self._adopt(place, name, state, commits)
+        failpoint.hit("ship.shipped")
+        return True
+
+    def _adopt(self, place: Place, name: str, state: Shipped, commits: list[Commit]) -> None:
+        """Counts an object that exists as shipped, if it has what waits here; else this host is fenced."""
+        found = LogObject.read(place, name)
+        if found is None:
+            raise CorruptionError(f"{place.shown}/{name} exists and cannot be read", path=name)
+        there, digest, _ = found
+        is_own = there.epoch == state.epoch and there.previous == state.digest
+        if is_own and list(there.commits) == commits[: len(there.commits)]:
+            last = there.commits[-1][0] if there.commits else state.commit
+            self.known = _after(state, digest, last, 0)
+            return
+        self.fenced = (
+            f"another host leads this store since epoch {there.epoch} at {place.shown}, "
+            f"and this one had epoch {state.epoch}"
+        )
+        raise fenced_error(self.fenced)
+
+    def _store_fence(self, catalog: Access) -> None:
+        """Lets all processes of this host, and later ones, know that it was fenced."""
+        with catalog.following() as tx:
+            state = read_shipped(tx)
+            if state is not None and not state.fenced:
+                store_shipped(tx, replace(state, fenced=self.fenced))
+
+    def _trim(self, catalog: Access) -> None:
+        """Removes from the catalog what was shipped; any other commit does so by itself."""
+        with catalog.read() as tx:
+            found, key = read_shipped(tx), tx.last_key("outbox")
+        if found is not None and self.known is not None and (key is not None or found != self.known):
+            with catalog.write():
+                pass
+
+    def _start(self, catalog: Access, seconds: int) -> None:
+        """Starts the thread that ships and trims, unless it runs."""
+        with self._lock:
+            self._wake.set()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._run, args=(catalog, seconds or _TRIM_SECONDS), name="shipper", daemon=True
+                )
+                self._thread.start()
+
+    def _run(self, catalog: Access, seconds: float) -> None:
+        """Ships what waits at intervals; ends after one without commits."""
+        pause = threading.Event()
+        while self._wake.is_set():
+            self._wake.clear()
+            pause.wait(seconds)
+            try:
+                self.ship(catalog)
+                state = self.known
+                if state is not None and (
+                    not state.base or state.log_bytes > max(_LOG_BYTES_MIN, state.base_bytes)
+                ):
+                    self.renew_base(catalog)
+                self._trim(catalog)
+            except StoreError as error:
+                if error.kind == "fenced":
+                    _LOG.error("%s: %s", self._path, error)
+                    self._store_fence(catalog)
+                    return
+                _LOG.warning("%s: commits are not shipped yet: %s", self._path, error)
+                self._wake.set()
+
+
+def _after(state: Shipped, digest: bytes, commit: int, size: int) -> Shipped:
+    return replace(
+        state, position=state.position + 1, digest=digest, commit=commit, log_bytes=state.log_bytes + size
+    )
+
+
+def shipper_of(catalog_path: str) -> Shipper:
+    """Returns the shipper of a catalog, by its real path."""
+    found = _of_path.get(catalog_path)
+    return found if found is not None else _of_path.setdefault(catalog_path, Shipper(catalog_path))
+
+
+os.register_at_fork(after_in_child=_of_path.clear)

@@ -1,0 +1,131 @@
+"""A copy of a shipped catalog: filled from the base copy, then changed by the log, object by object.
+
+Each object is one transaction of the copy, so readers see versions as the leader has published them. What has
+been applied is stored with it (`meta/following`). The copy refuses all other changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Final
+
+from seqstore.store.catalog.catalog import DATABASES, SHIPPED_FORMAT, CatalogTransaction
+from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.ship_log.base_copy import base_chunk, newest_base
+from seqstore.store.catalog.ship_log.outbox import FOLLOWING
+from seqstore.store.catalog.ship_log.place import Place
+from seqstore.store.catalog.ship_log.ship_file import LogObject, log_name
+from seqstore.store.errors import CorruptionError, NotFoundError
+
+_TRIES: Final = 3  # a base copy may be removed while it is read
+
+
+@dataclass(frozen=True)
+class Applied:
+    """How far a copy is.
+
+    Attributes:
+        position, digest, epoch: of the newest log object that was applied, or that its base copy names.
+        commit, time_ms: the newest commit, and its Unix time by the leader's clock.
+    """
+
+    position: int
+    digest: bytes
+    epoch: int
+    commit: int
+    time_ms: int = 0
+
+
+class Replica:
+    """The copy in one catalog; use from one thread at a time."""
+
+    def __init__(self, place: Place, catalog: Catalog) -> None:
+        self._place = place
+        self._catalog = catalog
+
+    @property
+    def applied(self) -> Applied | None:
+        """How far the copy is, None before it has a base copy."""
+        with self._catalog.read() as tx:
+            return _read(tx)
+
+    def catch_up(self) -> Applied:
+        """Applies all that was shipped; returns how far that is.
+
+        Raises:
+            CorruptionError: an object is damaged or missing; `.path` names it.
+            NotFoundError: nothing was shipped.
+            UnavailableError: the place cannot be read.
+        """
+        state = self.applied or self._load()
+        while True:
+            found = LogObject.read(self._place, log_name(state.position + 1))
+            if found is not None:
+                state = self._apply(found[0], found[1])
+                continue
+            _, manifest = newest_base(self._place)
+            if manifest.position <= state.position:
+                return state
+            if LogObject.read(self._place, log_name(state.position + 1)) is None:  # it was cut meanwhile
+                state = self._load()
+
+    def _load(self) -> Applied:
+        for left in reversed(range(_TRIES)):
+            directory, manifest = newest_base(self._place)
+            state = Applied(manifest.position, manifest.digest, manifest.epoch, manifest.commit)
+            try:
+                with self._catalog.following() as tx:
+                    for database in DATABASES:
+                        tx.clear(database)
+                    for number in range(len(manifest.chunks)):
+                        for name, key, data in base_chunk(self._place, directory, manifest, number).records:
+                            tx.copy(name, key, data)
+                    tx.put("meta", b"format", SHIPPED_FORMAT)
+                    _store(tx, state)
+                return state
+            except CorruptionError:
+                if not left:
+                    raise
+        raise NotFoundError(f"{self._place.shown} has no base copy")
+
+    def _apply(self, found: LogObject, digest: bytes) -> Applied:
+        with self._catalog.following() as tx:
+            state = _read(tx)
+            if state is None or found.position <= state.position:  # another process has applied it
+                return state or self._load()
+            self._require_next(found, state)
+            for number, time_ms, writes in found.commits:
+                if number <= state.commit:
+                    continue
+                if number != state.commit + 1:
+                    raise self._broken(found, f"has commit {number} after {state.commit}")
+                for database, key, data in writes:
+                    if data is None:
+                        tx.delete(database, key)
+                    else:
+                        tx.copy(database, key, data)
+                state = replace(state, commit=number, time_ms=time_ms)
+            state = replace(state, position=found.position, digest=digest, epoch=found.epoch)
+            _store(tx, state)
+        return state
+
+    def _require_next(self, found: LogObject, state: Applied) -> None:
+        if found.position != state.position + 1:
+            raise self._broken(found, f"has position {found.position}")
+        if found.previous != state.digest:
+            raise self._broken(found, "does not follow the object before it")
+        if found.epoch < state.epoch:
+            raise self._broken(found, f"has epoch {found.epoch} after {state.epoch}")
+
+    def _broken(self, found: LogObject, fault: str) -> CorruptionError:
+        name = f"{self._place.shown}/{log_name(found.position)}"
+        return CorruptionError(f"{name} {fault}: the log is damaged", path=name)
+
+
+def _read(tx: CatalogTransaction) -> Applied | None:
+    found = tx.get("meta", FOLLOWING)
+    return Applied(**found) if found else None
+
+
+def _store(tx: CatalogTransaction, state: Applied) -> None:
+    tx.put("meta", FOLLOWING, asdict(state))

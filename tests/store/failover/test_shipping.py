@@ -1,0 +1,258 @@
+"""Catalogs that are shipped to another place: what arrives, who may write, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from seqstore import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    Settings,
+    Store,
+    UnavailableError,
+)
+from seqstore.store.catalog.ship_log.place import open_place
+from seqstore.store.failover.restore import restore_store
+from tests.support.object_store import WEED, object_store
+from tests.support.rows import rows_of, schema_of
+
+EVERY = Settings(inline_bytes_max=400, ship_seconds=0, auto_compaction=0)
+LATER = Settings(inline_bytes_max=400, ship_seconds=3600, auto_compaction=0)
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URI of an empty bucket on a server of its own."""
+    if not WEED.exists():
+        pytest.skip("needs the object store of the extra test")
+    with object_store(tmp_path_factory.mktemp("weed")) as uri:
+        yield uri
+
+
+@pytest.fixture(params=["directory", "object store"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place for a shipped catalog, empty so far."""
+    if request.param == "directory":
+        return str(tmp_path / "shipped")
+    uri: str = request.getfixturevalue("bucket")
+    return uri.format(tmp_path.name)
+
+
+def leader(tmp_path: Path, target: str, settings: Settings = EVERY) -> Store:
+    """A store with a table that ships its catalog."""
+    store = Store.open(tmp_path / "leader", settings=settings, segments=f"file://{tmp_path}/segments")
+    store.create_database("db")
+    store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING")).upsert(rows(0, 3, "before"))
+    store.shipping.begin(target)
+    return store
+
+
+def rows(low: int, high: int, text: str) -> pa.Table:
+    return pa.table({"k": pa.array(range(low, high), pa.int64()), "v": [text] * (high - low)})
+
+
+def test_a_lost_host_loses_nothing(tmp_path: Path, target: str) -> None:
+    """Rows in segments and rows in the catalog, from before and after shipping began."""
+    store = leader(tmp_path, target)
+    store.table("db.t").upsert(rows(2, 500, "large"))
+    store.table("db.t").delete(pa.table({"k": [0]}))
+    expected, version = rows_of(store.table("db.t")), store.table("db.t").version
+    shutil.rmtree(tmp_path / "leader")
+    restored = restore_store(target, tmp_path / "new", EVERY)
+    assert restored.epoch == 2
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert rows_of(new.table("db.t")) == expected
+        assert new.table("db.t").version == version
+        assert new.table("db.t").check() == []
+
+
+def test_a_fenced_host_publishes_nothing(tmp_path: Path, target: str) -> None:
+    """The old host learns it at its next commit, and later at once, in other processes too."""
+    old = leader(tmp_path, target)
+    restore_store(target, tmp_path / "new", EVERY)
+    with pytest.raises(UnavailableError, match="epoch 2") as found:
+        old.table("db.t").upsert(rows(0, 1, "zombie"))
+    assert found.value.kind == "fenced"
+    with pytest.raises(UnavailableError, match="epoch 2"):
+        old.create_database("other")
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        new.table("db.t").upsert(rows(5, 6, "new"))
+        assert set(rows_of(new.table("db.t"))) == {(0, "before"), (1, "before"), (2, "before"), (5, "new")}
+
+
+def test_a_fence_is_remembered(tmp_path: Path) -> None:
+    """The next process of the old host is refused before it has asked the place."""
+    target = str(tmp_path / "shipped")
+    old = leader(tmp_path, target)
+    restore_store(target, tmp_path / "new", EVERY)
+    with pytest.raises(UnavailableError):
+        old.create_database("other")
+    thread = old.catalog.shipper._thread
+    assert thread is not None
+    thread.join(60)
+    status = old.shipping.status()
+    assert status is not None
+    assert "epoch 2" in status.state.fenced
+
+
+def test_commits_between_two_shipments_are_the_loss_window(tmp_path: Path) -> None:
+    """At intervals a load is acknowledged first; the status tells what waits."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target, LATER)
+    store.table("db.t").upsert(rows(7, 8, "waits"))
+    status = store.shipping.status()
+    assert status is not None
+    assert (status.waiting, status.waiting_since_ms > 0) == (1, True)
+    store.shipping.flush()
+    status = store.shipping.status()
+    assert status is not None
+    assert (status.waiting, status.waiting_since_ms, status.error) == (0, 0, "")
+    store.table("db.t").upsert(rows(8, 9, "lost"))
+    restore_store(target, tmp_path / "new", LATER)
+    with Store.open(tmp_path / "new", settings=LATER) as new:
+        assert {value for _, value in rows_of(new.table("db.t"))} == {"before", "waits"}
+
+
+def test_closing_ships_what_waits(tmp_path: Path) -> None:
+    """A host that is shut down in order loses nothing."""
+    target = str(tmp_path / "shipped")
+    with leader(tmp_path, target, LATER) as store:
+        store.table("db.t").upsert(rows(7, 8, "last"))
+    restore_store(target, tmp_path / "new", LATER)
+    with Store.open(tmp_path / "new", settings=LATER) as new:
+        assert (7, "last") in rows_of(new.table("db.t"))
+
+
+def test_a_place_that_is_away_leaves_the_outcome_open(tmp_path: Path) -> None:
+    """The load is not acknowledged; the next commit ships it too."""
+    target = tmp_path / "shipped"
+    store = leader(tmp_path, str(target))
+    target.rename(tmp_path / "away")
+    target.write_text("no directory")
+    with pytest.raises(CommitUnknownError, match="not shipped"):
+        store.table("db.t").upsert(rows(7, 8, "open"))
+    with pytest.raises(UnavailableError):  # not even the label may be found before it is shipped
+        store.table("db.t").upsert(rows(8, 9, "refused"))
+    target.unlink()
+    (tmp_path / "away").rename(target)
+    store.table("db.t").upsert(rows(9, 10, "later"))
+    restore_store(str(target), tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert {value for _, value in rows_of(new.table("db.t"))} == {"before", "open", "later"}
+
+
+def test_new_base_copies_cut_the_log(tmp_path: Path, target: str) -> None:
+    """Two copies stay, and the log that the older one needs."""
+    store = leader(tmp_path, target)
+    for number in range(4):
+        store.table("db.t").upsert(rows(number, number + 1, f"round {number}"))
+        store.catalog.shipper.renew_base(store.catalog)
+    place = open_place(target)
+    assert len([name for name in place.list("base") if name.endswith("manifest")]) == 2
+    assert len(place.list("log")) == 2
+    store.table("db.t").upsert(rows(4, 5, "after"))
+    expected = rows_of(store.table("db.t"))
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert rows_of(new.table("db.t")) == expected
+
+
+def test_several_failovers_in_a_row(tmp_path: Path) -> None:
+    """Each host ships on; none makes a new base copy first."""
+    target = str(tmp_path / "shipped")
+    leader(tmp_path, target).close()
+    for number in range(3):
+        restore_store(target, tmp_path / f"host{number}", EVERY)
+        with Store.open(tmp_path / f"host{number}", settings=EVERY) as store:
+            store.table("db.t").upsert(rows(10 + number, 11 + number, "more"))
+    restore_store(target, tmp_path / "last", EVERY)
+    with Store.open(tmp_path / "last", settings=EVERY) as store:
+        assert len(rows_of(store.table("db.t"))) == 6
+
+
+def test_every_object_is_checked(tmp_path: Path) -> None:
+    """A flipped bit in any object that a restoration reads is an error that names the object."""
+    target = tmp_path / "shipped"
+    store = leader(tmp_path, str(target))
+    store.table("db.t").upsert(rows(7, 8, "more"))
+    store.close()
+    files = [path for path in target.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    read = {"lease", "log", "base"}
+    checked = set()
+    for number, path in enumerate(files):
+        name = path.relative_to(target)
+        if str(name) == "log/00000000000000000001":  # in the base copy already
+            continue
+        data = bytearray(path.read_bytes())
+        for at in (0, 7, 9, len(data) // 2, len(data) - 1):
+            data[at] ^= 1
+            path.write_bytes(data)
+            with pytest.raises(CorruptionError) as found:
+                restore_store(str(target), tmp_path / f"new{number}-{at}", EVERY)
+            assert str(name) in found.value.path
+            data[at] ^= 1
+        path.write_bytes(data)
+        checked.add(name.parts[0])
+    assert checked == read
+
+
+def test_what_cannot_be_shipped_is_refused(tmp_path: Path) -> None:
+    """Segments beside the catalog, a place within it, a taken place, no place."""
+    local = Store.open(tmp_path / "local")
+    with pytest.raises(InvalidInputError, match="segments of this store are in its data directory"):
+        local.shipping.begin(str(tmp_path / "shipped"))
+    store = leader(tmp_path, str(tmp_path / "shipped"))
+    store.shipping.begin(str(tmp_path / "shipped"))  # once more changes nothing
+    with pytest.raises(InvalidInputError, match="another place"):
+        store.shipping.begin(str(tmp_path / "second"))
+    other = Store.open(tmp_path / "other", segments=f"file://{tmp_path}/others")
+    for place, error in (
+        (tmp_path / "shipped", AlreadyExistsError),
+        (tmp_path / "other" / "inside", InvalidInputError),
+        ("relative", InvalidInputError),
+        ("gs://bucket/x", InvalidInputError),
+    ):
+        with pytest.raises(error):
+            other.shipping.begin(str(place))
+    with pytest.raises(NotFoundError):
+        restore_store(str(tmp_path / "nothing"), tmp_path / "new")
+    with pytest.raises(AlreadyExistsError, match="has files"):
+        restore_store(str(tmp_path / "shipped"), tmp_path / "other")
+
+
+def test_a_place_without_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some object stores accept the header of a conditional write and ignore it."""
+    place = open_place(str(tmp_path / "shipped"))
+
+    def careless(name: str, data: bytes) -> bool:
+        place.write(name, data)
+        return True
+
+    monkeypatch.setattr(place, "create", careless)
+    with pytest.raises(InvalidInputError, match="conditional writes"):
+        place.check_conditions()
+
+
+def test_conditions_of_places(tmp_path: Path, target: str) -> None:
+    """One of two creates, one of two replaces with one tag; the probe leaves nothing."""
+    place = open_place(target)
+    place.check_conditions()
+    assert place.list("probe") == []
+    assert [place.create("a/b", b"1"), place.create("a/b", b"2")] == [True, False]
+    found = place.read("a/b")
+    assert found is not None
+    assert [place.replace("a/b", b"3", found[1]), place.replace("a/b", b"4", found[1])] == [True, False]
+    assert place.replace("a/none", b"5", found[1]) is False
+    assert place.read("a/none") is None
+    assert place.list("a") == ["b"]
+    place.delete("a/b")
+    place.delete("a/b")
+    assert place.list("a") == []
