@@ -1,4 +1,4 @@
-"""`seqstore backup`, `restore` and `backups`: copies of databases elsewhere, made and restored."""
+"""`seqstore backup`, `restore`, `backups` and `ship`: copies elsewhere, made and restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store
+from seqstore.cli.context import data_dir, open_store
 
 if TYPE_CHECKING:
     from seqstore.store.backup.job import TransferJob
@@ -48,10 +48,31 @@ def backup(
     )
 
 
+def ship(
+    ctx: typer.Context,
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="A directory of another disk, or a URI s3://bucket/prefix."),
+    ],
+) -> None:
+    """Ship the catalog to another place from now on, so that the store survives its host."""
+    with open_store(ctx) as store:
+        store.shipping.begin(_absolute(target))
+        status = store.shipping.status()
+    if status is not None:
+        output.say(f"shipping to {status.place}: epoch {status.state.epoch}, commit {status.state.commit}")
+
+
 def restore(
     ctx: typer.Context,
-    database: _Database,
-    target: _Target,
+    database: Annotated[str, typer.Argument(metavar="[DB]", help="The database.", show_default=False)] = "",
+    target: Annotated[
+        str, typer.Argument(metavar="[TARGET]", help="Where its backups are.", show_default=False)
+    ] = "",
+    shipped: Annotated[
+        str,
+        typer.Option("--from", metavar="URI", help="A whole store, from where its catalog was shipped to."),
+    ] = "",
     label: _Label = "daily",
     tables: Annotated[
         list[str] | None,
@@ -66,7 +87,12 @@ def restore(
         bool, typer.Option("--replace", help="Replace tables and views of the same names.")
     ] = False,
 ) -> None:
-    """Make the tables of a backup, all or none; a store and a database that are not there are made."""
+    """Make the tables of a backup, all or none; or take over a whole store that was shipped (--from)."""
+    if shipped:
+        _take_over(ctx, shipped, database, timestamp, *(tables or ()))
+        return
+    if not target:
+        raise typer.BadParameter("give DB and TARGET of a backup, or --from URI of a shipped store")
     pairs = [name.partition("=") for name in tables or []]
     names = {name: new or name for name, _, new in pairs} or None
     with open_store(ctx, create=True) as store:
@@ -77,6 +103,18 @@ def restore(
         job = store.backups.wait(job_id, _progress())
         restored = store.backups.restores(database)[job_id].names.values()
     output.say(f"{database}.{label} {job.timestamp}: {', '.join(sorted(restored))} restored")
+
+
+def _take_over(ctx: typer.Context, shipped: str, *others: str) -> None:
+    """Makes a data directory from what another host has shipped, and fences that host."""
+    from seqstore.store.failover.restore import restore_store
+
+    if any(others):
+        raise typer.BadParameter("--from restores a whole store: give no database, table or timestamp")
+    restored = restore_store(_absolute(shipped), data_dir(ctx))
+    output.say(
+        f"epoch {restored.epoch}: all commits up to {restored.commit} are there; the old host is fenced"
+    )
 
 
 def backups(

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from seqstore import __version__
 from seqstore.cli import output
-from seqstore.cli.backup import backup, backups, restore
+from seqstore.cli.backup import backup, backups, restore, ship
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
 from seqstore.cli.context import Settings, keep
@@ -143,6 +143,7 @@ app.command("repair")(repair)
 app.command("backup")(backup)
 app.command("restore")(restore)
 app.command("backups")(backups)
+app.command("ship")(ship)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 

@@ -45,6 +45,10 @@ def serve(
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of the certificate's key.")
     ] = None,
+    follow: Annotated[
+        str | None,
+        typer.Option("--follow", metavar="URI", help="Read what a leader ships there; --advertise names it."),
+    ] = None,
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=0, help="Processes that serve clients; 0: one per core. Default: 1."),
@@ -72,7 +76,8 @@ def serve(
     count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
     send_traces()
-    run_server(ServerPlace(data_dir(), settings, (http_port, mysql_port), seat), engine, _say_services)
+    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, follow)
+    run_server(place, engine, _say_services)
 
 
 def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:

@@ -85,6 +85,8 @@ class Settings:
         commit_wait_seconds: how long a writer waits for the write lock of the catalog.
         ship_seconds: how often commits are shipped, of a store that ships them; 0: each is shipped before it
             is acknowledged.
+        follow_seconds: how often a follower looks for commits that were shipped.
+        stale_seconds_max: reads of a follower fail that has not caught up for longer.
         enable_concurrent_update: False: updates of a table run one after the other; True: they run
             concurrently, and those that conflict fail (U2, U3). ADMIN SET FRONTEND CONFIG overrides it.
         columns_not_null_by_default: True: SQL declares a column with neither NULL nor NOT NULL as NOT NULL,
@@ -122,6 +124,8 @@ class Settings:
     update_lock_seconds: int = 300
     commit_wait_seconds: int = 60
     ship_seconds: int = 1
+    follow_seconds: int = 1
+    stale_seconds_max: int = 60
     mapped_reads: bool = True
     enable_concurrent_update: bool = False
     columns_not_null_by_default: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,8 @@ from seqstore.store.errors import (
     StoreError,
     UnavailableError,
 )
+from seqstore.store.failover.follower import Follower
+from seqstore.store.failover.replica import is_copy
 from seqstore.store.failover.shipping import Shipping
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
@@ -90,12 +93,16 @@ class Store:
         schema_changes: changes of its tables, and the jobs that write rows anew.
         backups: copies of its tables elsewhere, and the jobs that make and restore them.
         shipping: of its catalog to another place, from which another host can take over.
+        follower: keeps a copy of a leader's catalog up to date; None for a store of its own.
     """
 
-    def __init__(self, path: Path, settings: Settings, segments: str | None = None) -> None:
+    def __init__(
+        self, path: Path, settings: Settings, segments: str | None = None, follow: str | None = None
+    ) -> None:
         self.path = path
         self.settings = settings
         self.catalog = Catalog(path / "catalog", settings)
+        self.follower = Follower(follow, self.catalog, settings) if follow is not None else None
         self.disk = self._open_disk(segments)
         self.accounts = Accounts(self.catalog)
         self.workload_groups = WorkloadGroups(self.catalog)
@@ -105,12 +112,16 @@ class Store:
         self.opener = Opener()
         self._lock = new_lock()
         self._is_open = True
+        self._own_copy: Path | None = None
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         restored = Restored(self._show_restored, self._remove_files)
         self.backups = Backups(self.catalog, self.disk, settings, restored)
         self.shipping = Shipping(self.catalog, self.disk)
-        self._sweep()
-        self._show_left()
+        with self.catalog.read() as tx:
+            self._is_copy = is_copy(tx)
+        if not self._is_copy:  # the files are the leader's to remove
+            self._sweep()
+            self._show_left()
 
     @classmethod
     def open(
@@ -120,23 +131,46 @@ class Store:
         create: bool = True,
         settings: Settings | None = None,
         segments: str | None = None,
+        mode: str = "rw",
+        follow: str | None = None,
     ) -> Store:
-        """Opens a data directory.
+        """Opens a data directory, or the copy of a store that ships its catalog.
 
         Args:
+            path: the directory; with the mode `r`, where the catalog is shipped to, such as
+                `s3://bucket/prefix`: the copy is in a temporary directory, and `close` removes it.
             create: make the directory when there is none.
             segments: URI of an object store for segment files, such as `s3://bucket/prefix`
                 (segment.object_disk). Named once, while the store has no tables; the catalog remembers it.
+            mode: `rw`, or `r` for a follower, which reads versions as they are shipped.
+            follow: where the catalog of the leader is shipped to: the directory has a lasting copy of it.
 
         Raises:
             NotFoundError: no such directory, and `create` is False.
             FormatError: the directory holds something else, or a newer program wrote it.
             InvalidInputError: the segments of this store are elsewhere.
         """
+        if mode == "r":
+            return cls._following(str(path), settings or Settings())
+        if mode != "rw":
+            raise InvalidInputError(f"mode {mode!r}: expected 'rw' or 'r'", kind="bad_mode")
         path = Path(path)
+        if follow is not None:
+            return cls(path, settings or Settings(), follow=follow)
         if not create and not (path / "catalog" / "data.mdb").exists():
             raise NotFoundError(f"{path}: no store here; check the path or create it", kind="no_store")
         return cls(path, settings or Settings(), segments)
+
+    @classmethod
+    def _following(cls, source: str, settings: Settings) -> Store:
+        copy = Path(tempfile.mkdtemp(prefix="seqstore-follow-"))
+        try:
+            store = cls(copy / "store", settings, follow=source)
+        except BaseException:
+            shutil.rmtree(copy, ignore_errors=True)
+            raise
+        store._own_copy = copy
+        return store
 
     def _sweep(self) -> None:
         """Removes what ended processes left; that needs the write lock, and reading does not wait for it."""
@@ -462,7 +496,7 @@ class Store:
                 found = read_transaction(tx, txn_id) if txn_id is not None else None
         if found is None or found.database != database_id:
             return None
-        if not abandoned_reason(found):
+        if self._is_copy or not abandoned_reason(found):
             return found
         with self._write() as tx:
             return abort_abandoned(tx, read_transaction(tx, found.id) or found)
@@ -531,7 +565,12 @@ class Store:
         self.maintainer.close()
         self.opener.close()
         self.shipping.close()
+        if self.follower is not None:
+            self.follower.close()
         self.catalog.release()
+        if self._own_copy is not None:
+            self.catalog.close()
+            shutil.rmtree(self._own_copy, ignore_errors=True)
 
     def maintain(self, *, is_cancelled: Callable[[], bool] = lambda: False) -> dict[str, int]:
         """Compacts every table by its policy, removes old versions, and aborts pre-committed

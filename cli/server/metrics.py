@@ -16,6 +16,7 @@ from seqstore.cli.clients.shared import Families, Shared
 from seqstore.cli.server.routine_metrics import routine_metrics
 from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
+from seqstore.store.failover.shipping import loss_window_seconds
 from seqstore.store.runtime.memory_limit import resident_bytes
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
@@ -80,6 +81,7 @@ class Metrics:
         else:
             yield from _by_worker([(self._worker, self._families()), *self._others()])
         yield from routine_metrics(self._store, sees)
+        yield from _shipping(self._store)
 
     def _families(self) -> Families:
         """Returns the metrics of this process as plain values."""
@@ -99,6 +101,22 @@ class Metrics:
             yield from _audited(self._audit)
         if (resident := resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
+
+
+def _shipping(store: Store) -> Iterable[Metric]:
+    """Yields how far the catalog was shipped; nothing for a store that is not."""
+    status = store.shipping.status()
+    if status is None:
+        return
+    window = round(loss_window_seconds(status), 3)
+    for name, text, value in (
+        ("loss_window_seconds", "age of the oldest commit that a loss of the host would lose", window),
+        ("waiting_commits", "commits that were not shipped yet", status.waiting),
+        ("position", "newest object of the log", status.state.position),
+        ("epoch", "of the lease of this host", status.state.epoch),
+        ("failing", "1 while the last try failed, or another host leads", int(bool(status.error))),
+    ):
+        yield GaugeMetricFamily(f"seqstore_shipping_{name}", text, value)
 
 
 def _by_worker(found: Iterable[tuple[int, Families]]) -> Iterable[Metric]:

@@ -57,12 +57,14 @@ class ServerPlace:
         settings: of the whole server.
         ports: of HTTP and MySQL, where this process opens them.
         seat: of a worker; None for the only process.
+        follow: where a leader ships its catalog to; None for a store of its own.
     """
 
     data: Path
     settings: ServerSettings
     ports: tuple[int, int]
     seat: Seat | None = None
+    follow: str | None = None
 
     @property
     def is_first(self) -> bool:
@@ -100,7 +102,10 @@ def run_server(place: ServerPlace, engine: Settings, started: Callable[[Sequence
     if hub is not None and seat is not None:
         shared = shared_by(hub, seat.place, seat.workers, seat.told)
         hub.start()
-    with Store.open(place.data, settings=engine) as store, _limited_memory(place, settings):
+    with (
+        Store.open(place.data, settings=engine, follow=place.follow) as store,
+        _limited_memory(place, settings),
+    ):
         place.data.chmod(0o700)  # it may have been made by another program
         connections.connect().close()  # while files can be opened: DuckDB ends a process that has none left
         if place.is_first:
@@ -170,7 +175,7 @@ class _Services:
         watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
         return [
             *([BackgroundService(audit.start, audit.stop)] if audit is not None else []),
-            *(self._once() if self._place.is_first else []),
+            *(self._once() if self._place.is_first and self._store.follower is None else []),
             BackgroundService(watch.start, watch.stop),
             *self._scans,
             http,

@@ -16,6 +16,7 @@ from seqstore.store.catalog.ship_log.outbox import FOLLOWING
 from seqstore.store.catalog.ship_log.place import Place
 from seqstore.store.catalog.ship_log.ship_file import LogObject, log_name
 from seqstore.store.errors import CorruptionError, NotFoundError
+from seqstore.store.runtime.forks import new_lock
 
 _TRIES: Final = 3  # a base copy may be removed while it is read
 
@@ -37,17 +38,18 @@ class Applied:
 
 
 class Replica:
-    """The copy in one catalog; use from one thread at a time."""
+    """The copy in one catalog; safe to share between threads.
+
+    Attributes:
+        applied: how far the copy is, None before it has a base copy.
+    """
 
     def __init__(self, place: Place, catalog: Catalog) -> None:
         self._place = place
         self._catalog = catalog
-
-    @property
-    def applied(self) -> Applied | None:
-        """How far the copy is, None before it has a base copy."""
-        with self._catalog.read() as tx:
-            return _read(tx)
+        self._lock = new_lock()
+        with catalog.read() as tx:
+            self.applied = _read(tx)
 
     def catch_up(self) -> Applied:
         """Applies all that was shipped; returns how far that is.
@@ -57,7 +59,11 @@ class Replica:
             NotFoundError: nothing was shipped.
             UnavailableError: the place cannot be read.
         """
-        state = self.applied or self._load()
+        with self._lock:
+            self.applied = self._caught_up(self.applied or self._load())
+            return self.applied
+
+    def _caught_up(self, state: Applied) -> Applied:
         while True:
             found = LogObject.read(self._place, log_name(state.position + 1))
             if found is not None:
@@ -75,6 +81,9 @@ class Replica:
             state = Applied(manifest.position, manifest.digest, manifest.epoch, manifest.commit)
             try:
                 with self._catalog.following() as tx:
+                    there = _read(tx)
+                    if there is not None and there.position >= state.position:  # by another process
+                        return there
                     for database in DATABASES:
                         tx.clear(database)
                     for number in range(len(manifest.chunks)):
@@ -120,6 +129,11 @@ class Replica:
     def _broken(self, found: LogObject, fault: str) -> CorruptionError:
         name = f"{self._place.shown}/{log_name(found.position)}"
         return CorruptionError(f"{name} {fault}: the log is damaged", path=name)
+
+
+def is_copy(tx: CatalogTransaction) -> bool:
+    """Returns whether a catalog is a follower's copy, or is being restored."""
+    return tx.digest("meta", FOLLOWING) is not None
 
 
 def _read(tx: CatalogTransaction) -> Applied | None:

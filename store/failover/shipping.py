@@ -13,6 +13,7 @@ from seqstore.store.catalog.ship_log.outbox import SHIP, Shipped, read_shipped, 
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import LEASE, Lease
 from seqstore.store.catalog.ship_log.shipper import ShipStatus
+from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, StoreError
 from seqstore.store.failover.restore import create_epoch, new_lease
 from seqstore.store.runtime.internal import internal
@@ -92,6 +93,15 @@ class Shipping:
                 self.flush()
         except StoreError as error:
             _LOG.warning("%s: commits are not shipped yet: %s", self._catalog.data_dir, error)
+
+
+def loss_window_seconds(status: ShipStatus) -> float:
+    """Returns how much of the past would be lost with the host now: the age of the oldest commit that waits,
+    in seconds.
+    """
+    if not status.waiting_since_ms:
+        return 0.0
+    return max(now_ms() - status.waiting_since_ms, 1) / 1000
 
 
 def _first(place: Place) -> tuple[Lease, bytes]:

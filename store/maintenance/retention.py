@@ -2,8 +2,8 @@
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
-process holds (catalog.leases). A process that holds a moment holds the version that was the newest ten
-minutes before it. Versions behind the horizon may be thinned out (maintenance.thinning).
+process or a follower holds (catalog.leases, failover.follower). Who holds a moment holds the version that was
+the newest ten minutes before it. Versions behind the horizon may be thinned out (maintenance.thinning).
 
 Vacuum then:
 
@@ -93,9 +93,10 @@ def vacuum(
     Raises:
         CorruptionError: a record of the table is missing.
     """
+    far = frozenset(table.catalog.shipper.follower_moments(table.catalog))
     with table.catalog.read() as tx:
         require_whole(tx, table.id)
-        plan = _Plan.of(tx, table, retention_seconds)
+        plan = _Plan.of(tx, table, retention_seconds, far)
         doomed = _unneeded(tx, table.id, plan.whole)
         waiting = _trash(tx, table.id)
     if dry_run:
@@ -132,6 +133,7 @@ class _Plan:
         whole: the versions that stay whole, unless more are held by then.
         holders: as of now.
         needed: versions that readers of other formats may need.
+        far: moments that followers hold.
     """
 
     newest: int
@@ -140,28 +142,41 @@ class _Plan:
     whole: KeptVersions
     holders: Holders
     needed: frozenset[int]
+    far: frozenset[int]
 
     @classmethod
-    def of(cls, tx: CatalogTransaction, table: VersionedTable, retention_seconds: int | None) -> _Plan:
+    def of(
+        cls,
+        tx: CatalogTransaction,
+        table: VersionedTable,
+        retention_seconds: int | None,
+        far: frozenset[int],
+    ) -> _Plan:
         newest, revision = catalog.head(tx, table.id, table.name)
         policy = MaintenancePolicy.of(table.loader.schema(tx, revision), table.settings)
         seconds = policy.version_retention_seconds if retention_seconds is None else retention_seconds
         needed = frozenset(table.needed_versions(seconds))
-        holders = _holders(tx, table, newest, needed)
+        holders = _holders(tx, table, newest, needed, far)
         before, ages = open_versions(tx, table.id), Ages(now_ms(), seconds, policy.thinning)
         after = open_after(tx, table.id, newest, before, ages, holders)
         whole = whole_after(whole_versions(tx, table.id), after, holders)
-        return cls(newest, before, after, whole, holders, needed)
+        return cls(newest, before, after, whole, holders, needed, far)
 
 
-def _holders(tx: CatalogTransaction, table: VersionedTable, newest: int, needed: frozenset[int]) -> Holders:
-    """Returns who needs versions now.
+def _holders(
+    tx: CatalogTransaction,
+    table: VersionedTable,
+    newest: int,
+    needed: frozenset[int],
+    far: frozenset[int],
+) -> Holders:
+    """Returns who needs versions now: live processes, followers, readers of other formats.
 
     A version has the time at which its commit began, and the commit may have ended after a moment that is
     later than that time. So a moment holds the version that was the newest some time before it.
     """
     leases = leases_of(table.catalog.data_dir)
-    of_moments = {version_at(tx, table.id, newest, moment - _COMMIT_MS) for moment in leases.moments()}
+    of_moments = {version_at(tx, table.id, newest, moment - _COMMIT_MS) for moment in leases.moments() | far}
     return Holders(
         frozenset(leases.held(table.id)) | needed,
         frozenset(max(version, 1) for version in of_moments),
@@ -191,7 +206,7 @@ def _forget(table: VersionedTable, plan: _Plan, doomed: list[bytes]) -> None:
     under the writer lock.
     """
     with table.catalog.write() as tx:
-        holders = _holders(tx, table, plan.newest, plan.needed)
+        holders = _holders(tx, table, plan.newest, plan.needed, plan.far)
         whole = whole_after(whole_versions(tx, table.id), plan.open, holders)
         _forget_bitmaps(tx, table.id, whole.first)
         put_whole(tx, table.id, whole)

@@ -48,6 +48,7 @@ STATEMENTS = {
     "ShowProperty": "SHOW PROPERTY FOR marker_u",
     "ShowRestore": "SHOW BRIEF RESTORE FROM {db}",
     "ShowRoles": "SHOW ROLES",
+    "ShowShipping": "SHOW SHIPPING",
     "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
     "ShowSnapshot": "SHOW SNAPSHOT ON '/marker' WHERE SNAPSHOT = '{db}'",
     "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",

@@ -77,6 +77,7 @@ class Catalog:
 
     Attributes:
         data_dir: the store's directory, its real path.
+        require_fresh: of a follower: called before each read, raises when its copy is too old.
 
     Raises:
         FormatError: the directory is not a store's, or a newer program wrote the catalog.
@@ -88,6 +89,7 @@ class Catalog:
         self._settings = settings
         self._real_path = os.path.realpath(path)
         self.data_dir = Path(self._real_path).parent
+        self.require_fresh: Callable[[], None] | None = None
         forget_replaced(self._real_path)
         add_handle(self._real_path, self)
         self._environment()
@@ -121,7 +123,13 @@ class Catalog:
 
     @contextmanager
     def read(self) -> Iterator[CatalogTransaction]:
-        """Opens a consistent view of the catalog for a short block."""
+        """Opens a consistent view of the catalog for a short block.
+
+        Raises:
+            UnavailableError: the catalog is a follower's, and is too old.
+        """
+        if self.require_fresh is not None:
+            self.require_fresh()
         with _DeferredInterrupts():
             opened = self._environment()
             while (txn := opened.begin()) is None:  # closed for a fork meanwhile
@@ -140,6 +148,8 @@ class Catalog:
             of: names the answer, among those of all callers.
             read: uses nothing but the catalog; no caller changes its result.
         """
+        if self.require_fresh is not None:
+            self.require_fresh()
         opened = self._environment()
         with opened.guard:  # its map may not change meanwhile
             newest = None if opened.is_closed else opened.env.info()["last_txnid"]

@@ -31,7 +31,7 @@ from seqstore.store.catalog.ship_log.outbox import (
     store_shipped,
 )
 from seqstore.store.catalog.ship_log.place import Place, open_place
-from seqstore.store.catalog.ship_log.ship_file import Commit, LogObject, digest_of, log_name
+from seqstore.store.catalog.ship_log.ship_file import FOLLOWERS, Commit, Hold, LogObject, digest_of, log_name
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import CommitUnknownError, CorruptionError, StoreError
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
@@ -193,6 +193,21 @@ class Shipper:
             state = self.known or began
             self.known = replace(state, base=began.position, base_bytes=size, log_bytes=0)
         self._trim(catalog)
+
+    def follower_moments(self, catalog: Access) -> set[int]:
+        """Returns the moments from which on followers need versions, in milliseconds of Unix time.
+
+        Raises:
+            StoreError: the place cannot be read.
+        """
+        with catalog.read() as tx:
+            if read_shipped(tx) is None:
+                return set()
+            place = self._place_of(tx)
+        names = [f"{FOLLOWERS}/{name}" for name in place.list(FOLLOWERS)]
+        found = [each[0] for name in names if (each := Hold.read(place, name)) is not None]
+        now = now_ms()
+        return {hold.moment_ms for hold in found if now - hold.renewed_ms <= hold.term_seconds * 1000}
 
     def status(self, catalog: Access) -> ShipStatus | None:
         """Returns how far the store was shipped, None for a store that is not."""

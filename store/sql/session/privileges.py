@@ -47,6 +47,7 @@ _NEEDED: Final[dict[str, str]] = {
     # Doris asks for LOAD, and for ADMIN to make the repository. Here the statement names the place itself: a
     # path of the server, or what the server's credentials open.
     **dict.fromkeys(("BACKUP SNAPSHOT", "RESTORE SNAPSHOT", "SHOW SNAPSHOT"), "ADMIN"),
+    "SHOW SHIPPING": "ADMIN",  # names places and hosts
     **dict.fromkeys(("SELECT INTO", "EXPORT TABLE", "CANCEL EXPORT"), "ADMIN"),
     "SHOW EXPORT": "SELECT",
     **dict.fromkeys(("SHOW BACKUP", "SHOW RESTORE", "SHOW BRIEF", "CANCEL BACKUP", "CANCEL RESTORE"), "LOAD"),

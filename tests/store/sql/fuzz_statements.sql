@@ -128,6 +128,7 @@ CANCEL EXPORT FROM d WHERE LABEL LIKE 'a%'
 BACKUP SNAPSHOT d.l TO '/nowhere' EXCLUDE (a, b) PROPERTIES ("type" = "full", "timeout" = "60", "verify" = "true")
 RESTORE SNAPSHOT d.l FROM 's3://b/p' ON (a, b AS c) PROPERTIES ("backup_timestamp" = "x", "atomic_restore" = "true")
 SHOW BACKUP FROM d
+SHOW SHIPPING
 SHOW BRIEF RESTORE FROM d
 SHOW SNAPSHOT ON '/nowhere' WHERE SNAPSHOT = 'l' AND TIMESTAMP = 'x'
 CANCEL BACKUP FROM d

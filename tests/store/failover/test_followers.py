@@ -1,0 +1,160 @@
+"""Followers: stores on other hosts that read what a leader ships."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqstore import InvalidInputError, NotFoundError, Settings, Store, UnavailableError
+from seqstore.store.failover.restore import restore_store
+from seqstore.store.sql.session.session import Session
+from tests.store.failover.test_shipping import EVERY, leader, rows
+from tests.support.rows import rows_of
+
+OFTEN = Settings(follow_seconds=1, stale_seconds_max=600)
+SELDOM = Settings(follow_seconds=3600, stale_seconds_max=600)
+
+
+def followed(store: Store) -> Store:
+    """A follower that has caught up."""
+    assert store.follower is not None
+    store.follower.catch_up()
+    return store
+
+
+def lines(store: Store, text: str) -> list[dict[str, Any]]:
+    """The rows of a statement."""
+    with Session(store) as session:
+        (result,) = session.execute(text)
+    assert result.rows is not None
+    found: list[dict[str, Any]] = result.rows.to_pylist()
+    return found
+
+
+def test_a_follower_reads_what_was_shipped(tmp_path: Path) -> None:
+    """Rows, versions and new tables, as the leader has them; nothing may be changed."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=SELDOM) as copy:
+        assert rows_of(copy.table("db.t")) == rows_of(store.table("db.t"))
+        with copy.table("db.t").snapshot() as before:
+            store.table("db.t").upsert(rows(1, 900, "later"))
+            store.create_database("other")
+            followed(copy)
+            assert len(rows_of(before)) == 3
+        assert rows_of(copy.table("db.t")) == rows_of(store.table("db.t"))
+        assert copy.table("db.t").version == store.table("db.t").version
+        assert copy.databases() == ["db", "other"]
+        with pytest.raises(InvalidInputError, match="only read"):
+            copy.table("db.t").upsert(rows(0, 1, "x"))
+        with pytest.raises(InvalidInputError, match="only read"):
+            copy.create_database("x")
+        assert rows_of(copy.table("db.t")) == rows_of(store.table("db.t"))
+
+
+def test_a_follower_goes_on_by_itself_and_over_a_failover(tmp_path: Path) -> None:
+    """Its thread applies the commits of the next leader as well."""
+    target = str(tmp_path / "shipped")
+    leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=OFTEN) as copy:
+        restore_store(target, tmp_path / "new", EVERY)
+        with Store.open(tmp_path / "new", settings=EVERY) as new:
+            new.table("db.t").upsert(rows(7, 8, "new"))
+            version = new.table("db.t").version
+        deadline = time.monotonic() + 300
+        while copy.table("db.t").version < version and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert (7, "new") in rows_of(copy.table("db.t"))
+
+
+def test_a_lasting_copy_is_continued(tmp_path: Path) -> None:
+    """A follower with a directory of its own applies what came meanwhile, a cut log included."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    with Store.open(tmp_path / "copy", follow=target, settings=SELDOM):
+        pass
+    for number in range(3):
+        store.table("db.t").upsert(rows(number, number + 1, f"round {number}"))
+        store.catalog.shipper.renew_base(store.catalog)
+    with Store.open(tmp_path / "copy", follow=target, settings=SELDOM) as copy:
+        assert rows_of(copy.table("db.t")) == rows_of(store.table("db.t"))
+    with Store.open(tmp_path / "copy") as plain:  # as a command on the host of the follower does
+        assert rows_of(plain.table("db.t")) == rows_of(store.table("db.t"))
+        with pytest.raises(InvalidInputError, match="only read"):
+            plain.create_database("x")
+
+
+def test_a_follower_that_is_too_far_behind_does_not_answer(tmp_path: Path) -> None:
+    """The bound is a setting; the message tells what keeps it from catching up."""
+    target = tmp_path / "shipped"
+    leader(tmp_path, str(target))
+    settings = replace(SELDOM, stale_seconds_max=1)
+    with Store.open(str(target), mode="r", settings=settings) as copy:
+        assert copy.follower is not None
+        copy.follower._fresh_at -= 2
+        with pytest.raises(UnavailableError, match="seconds behind") as found:
+            copy.databases()
+        assert found.value.kind == "stale"
+        copy.follower.catch_up()
+        assert copy.databases() == ["db"]
+
+
+def test_vacuum_keeps_what_followers_read(tmp_path: Path) -> None:
+    """Until the follower ends, files of versions that it may read stay."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    table = store.table("db.t")
+    table.upsert(rows(0, 900, "a"))
+    copy = Store.open(target, mode="r", settings=SELDOM)
+    snapshot = copy.table("db.t").snapshot()
+    table.upsert(rows(0, 900, "b"))
+    table.optimize()
+    assert table.vacuum(retention_seconds=0).files == ()
+    assert {value for _, value in rows_of(snapshot)} == {"a"}
+    snapshot.close()
+    copy.close()
+    assert table.vacuum(retention_seconds=0).files != ()
+
+
+def test_show_shipping_of_both_ends(tmp_path: Path) -> None:
+    """Nothing for a store that is not shipped; then both name place, epoch and position."""
+    target = str(tmp_path / "shipped")
+    with Store.open(tmp_path / "plain") as plain:
+        assert lines(plain, "SHOW SHIPPING") == []
+    store = leader(tmp_path, target)
+    store.table("db.t").upsert(rows(7, 8, "more"))
+    (sent,) = lines(store, "SHOW SHIPPING")
+    assert (sent["Target"], sent["State"], sent["WaitingCommits"]) == (target, "SHIPPING", "0")
+    with Store.open(target, mode="r", settings=SELDOM) as copy:
+        (read,) = lines(copy, "SHOW SHIPPING")
+    assert read["State"] == "FOLLOWING"
+    assert all(read[name] == sent[name] for name in ("Target", "Epoch", "Position", "Commit"))
+
+
+def test_what_cannot_be_followed_is_refused(tmp_path: Path) -> None:
+    """A place without a store, a directory that has one, a mode that is none."""
+    target = str(tmp_path / "shipped")
+    leader(tmp_path, target)
+    with pytest.raises(NotFoundError):
+        Store.open(str(tmp_path / "nothing"), mode="r")
+    with Store.open(tmp_path / "own") as own:
+        own.create_database("mine")
+    with pytest.raises(InvalidInputError, match="a store of its own"):
+        Store.open(tmp_path / "own", follow=target)
+    with pytest.raises(InvalidInputError, match="mode"):
+        Store.open(target, mode="w")
+
+
+def test_a_follower_answers_sql(tmp_path: Path) -> None:
+    """Queries and SHOW; a write is refused."""
+    target = str(tmp_path / "shipped")
+    leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=SELDOM) as copy:
+        assert lines(copy, "SELECT count(*) AS n FROM db.t") == [{"n": 3}]
+        lines(copy, "SHOW BACKUP FROM db")
+        with pytest.raises(InvalidInputError, match="only read"):
+            lines(copy, "INSERT INTO db.t VALUES (1, 'x')")
