@@ -3,6 +3,8 @@
 from seqstore import Store, TableSchema
 """
 
+from typing import Any
+
 from seqstore.store.catalog.accounts import Account, Accounts
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.update_lock import ConcurrencyMode
@@ -49,7 +51,7 @@ from seqstore.store.schema.partitioning import Partition, Partitioning
 from seqstore.store.schema.properties import IsolationLevel
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.settings import Settings
-from seqstore.store.store import Store
+from seqstore.store.store import Store, use_connector
 from seqstore.store.table import Table
 from seqstore.store.transaction.merge_builder import MergeBuilder, MergeLanguage, use_language
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
@@ -70,7 +72,14 @@ def _sql_merge_language() -> MergeLanguage:
     return SqlMergeLanguage()
 
 
+def _connect(url: str, **arguments: Any) -> Store:
+    from seqstore.store.remote.remote_store import connect  # loads gRPC
+
+    return connect(url, **arguments)
+
+
 use_language(_sql_merge_language)
+use_connector(_connect)
 
 __all__ = [
     "AccessDeniedError",

@@ -77,6 +77,12 @@ from seqstore.store.transaction.transaction_options import TransactionArguments,
 T = TypeVar("T")
 _LOG: Final = logging.getLogger(__name__)
 _SWEEP_WAIT_SECONDS: Final = 0.5
+_connector: list[Callable[..., Store]] = []
+
+
+def use_connector(connect: Callable[..., Store]) -> None:
+    """Registers the function behind `Store.connect`; its module stands above the store."""
+    _connector[:] = [connect]
 
 
 class Store:
@@ -171,6 +177,27 @@ class Store:
             raise
         store._own_copy = copy
         return store
+
+    @staticmethod
+    def connect(
+        url: str, *, user: str = "root", password: str = "", certificates: str | Path | None = None
+    ) -> Store:
+        """Connects to a store elsewhere, which a server has open (`seqstore serve` with `flight_port`).
+
+        The result has the calls of a store that was opened. Those that need its files or its catalog are
+        refused by name.
+
+        Args:
+            url: `seqstore://host:port`, with encryption `seqstore+tls://host:port`.
+            user, password: of the store; every call needs the privileges of the user.
+            certificates: file of the authorities that are trusted, in PEM; None means those of the system.
+
+        Raises:
+            UnavailableError: no server answers.
+            AccessDeniedError: no such user, or another password.
+            InvalidInputError: the URL is none of a store.
+        """
+        return _connector[0](url, user=user, password=password, certificates=certificates)
 
     def _sweep(self) -> None:
         """Removes what ended processes left; that needs the write lock, and reading does not wait for it."""

@@ -6,6 +6,8 @@
 4. Prepared statements have no parameters. Updates run at `DoPut` and answer the number of rows.
 
 Each call has a session of its own: `SET` and `USE` have no effect on later ones. There are no transactions.
+
+Clients of a store elsewhere (`Store.connect`) use the same port and logins: see `cli.remote`.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -28,6 +31,7 @@ from seqstore.cli.clients.admission import Admission, ConnectionLimits
 from seqstore.cli.clients.audit_log import Client, Event
 from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.remote.service import Caller, RemoteError, RemoteService
 from seqstore.cli.scan.flight_messages import command, encoded, message
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
@@ -39,6 +43,7 @@ from seqstore.store import (
     UnavailableError,
 )
 from seqstore.store.catalog.accounts import Accounts
+from seqstore.store.remote import requests
 from seqstore.store.runtime.addresses import is_loopback
 from seqstore.store.sql import Session
 from seqstore.store.sql.parse.single_scan import names_tablets
@@ -50,7 +55,9 @@ _LOCAL: Final = "127.0.0.1"
 _ANYWHERE: Final = "0.0.0.0"
 _TOKEN_SECONDS: Final = 86_400.0
 _TOKENS_MAX: Final = 10_000
+_PREFIX_BYTES: Final = len(requests.PREFIX)
 _LOGIN: Final = "login"
+_LEASE_SECONDS: Final = 60.0
 _QUERIES: Final = {"CommandStatementQuery": 1, "TicketStatementQuery": 1, "CommandPreparedStatementQuery": 1}
 _UPDATES: Final = {"CommandStatementUpdate": 1, "CommandPreparedStatementUpdate": 1}
 
@@ -153,7 +160,8 @@ class _Caller:
         self._context = context
         self._lock = threading.Lock()
 
-    def waits(self, is_cancelled: bool) -> bool:
+    def waits(self) -> bool:
+        """Returns whether the client waits for the call."""
         with self._lock:
             return self._context is None or not self._context.is_cancelled()
 
@@ -170,6 +178,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         location: such as `grpc://127.0.0.1:8070`; port 0 means a free one, `self.port` is its number.
         certificate: chain and key in PEM, for `grpc+tls`.
         limits: of calls that run at a time; a call counts as a connection.
+        lease_seconds: the time after which a client of `Store.connect` that is silent has ended.
     """
 
     def __init__(
@@ -178,8 +187,10 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         location: str,
         certificate: tuple[bytes, bytes] | None = None,
         limits: ConnectionLimits = _LIMITS,
+        lease_seconds: float = _LEASE_SECONDS,
     ) -> None:
         self._sessions = sessions
+        self._remote = RemoteService(sessions, lease_seconds)
         self._admission = Admission(limits)
         is_local = is_loopback(urlsplit(location).hostname or "")
         super().__init__(
@@ -192,6 +203,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     def stop(self) -> None:
         """Ends running statements, and closes the port and every connection."""
         self._sessions.stop()
+        self._remote.stop()
         self.shutdown()
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
@@ -206,11 +218,19 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             return flight.SchemaResult(self._schema(context, _statement(descriptor.command or b"", _QUERIES)))
 
     def do_get(self, context: Any, ticket: Any) -> Any:
+        if ticket.ticket.startswith(requests.PREFIX):
+            rows = _remote_rows(self._remote.rows(self._caller(context), ticket.ticket[_PREFIX_BYTES:]))
+            return flight.GeneratorStream(next(rows), rows)
         with _flight_errors():
             rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
             return flight.GeneratorStream(next(rows), rows)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        given = descriptor.command or b""
+        if given.startswith(requests.PREFIX):
+            reply = self._remote.put(self._caller(context), given[_PREFIX_BYTES:], reader)
+            writer.write(pa.py_buffer(reply))
+            return
         with _flight_errors():
             text = _statement(descriptor.command or b"", _UPDATES)
             with self._run(context, text) as (session, event, statements):
@@ -223,9 +243,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         return [
             ("CreatePreparedStatement", "Checks a statement without parameters."),
             ("ClosePreparedStatement", "Has nothing to release."),
+            *requests.ACTIONS.items(),
         ]
 
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
+        if action.type in requests.ACTIONS:
+            reply = self._remote.act(self._caller(context), action.type, action.body.to_pybytes())
+            return iter([flight.Result(pa.py_buffer(reply))])
         with _flight_errors():
             return iter([flight.Result(pa.py_buffer(part)) for part in self._act(context, action)])
 
@@ -281,20 +305,37 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     @contextmanager
     def _run(self, context: Any, text: str) -> Iterator[tuple[Session, Event, list[Any]]]:
         """Yields a session, the audit event and the statements of a text, for one call."""
-        client = Client("flight", _address(context.peer()), _user(context))
-        account = self._sessions.store.accounts.find(client.user)
-        number, caller = self._sessions.new_number(), _Caller(context)
+        caller = self._caller(context)
+        with (
+            caller.admitted(),
+            self._sessions.statement(caller.client, text, has_client=lambda _: caller.is_there()) as started,
+            self._sessions.parsed(text) as statements,
+        ):
+            yield *started, statements
+
+    def _caller(self, context: Any) -> Caller:
+        client, waiting = Client("flight", _address(context.peer()), _user(context)), _Caller(context)
+        return Caller(client, partial(self._admitted, client, waiting), waiting.waits)
+
+    @contextmanager
+    def _admitted(self, client: Client, waiting: _Caller) -> Iterator[None]:
+        """Holds a place among the calls that run."""
+        account, number = self._sessions.store.accounts.find(client.user), self._sessions.new_number()
         is_administrator = account is not None and account.may("ADMIN")
         self._admission.admit(number, client.user, is_administrator=is_administrator)
         try:
-            with (
-                self._sessions.statement(client, text, has_client=caller.waits) as (session, event),
-                self._sessions.parsed(text) as statements,
-            ):
-                yield session, event, statements
+            yield
         finally:
-            caller.end()
+            waiting.end()
             self._admission.end(number)
+
+
+def _remote_rows(rows: Iterator[Any]) -> Iterator[Any]:
+    """Yields the rows of a call; its errors become those of Flight."""
+    try:
+        yield from rows
+    except RemoteError as error:
+        raise flight.FlightServerError(str(error), error.data) from error
 
 
 def _columns(session: Session, query: Query) -> pa.Schema:

@@ -66,14 +66,14 @@ def named_in(expression: pc.Expression, names: Sequence[str]) -> list[str]:
     return [name for name in found if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", str(expression))]
 
 
-def pack(expression: pc.Expression) -> bytes:
-    """Packs an expression for the catalog, compressed; `unpack` restores it.
+def to_bytes(expression: pc.Expression) -> bytes:
+    """Serializes an expression as Arrow does; `from_bytes` restores it.
 
     Raises:
         InvalidInputError: Arrow cannot serialize it: it refers to columns by position instead of by name.
     """
     try:
-        return zlib.compress(memoryview(expression.__reduce__()[1][0]))
+        return bytes(memoryview(expression.__reduce__()[1][0]))
     except pa.ArrowNotImplementedError as error:
         raise InvalidInputError(
             f"{text_of(expression) or 'the filter'} cannot be stored: {error}; name its columns",
@@ -81,9 +81,23 @@ def pack(expression: pc.Expression) -> bytes:
         ) from error
 
 
+def from_bytes(data: bytes) -> pc.Expression:
+    """Restores an expression that `to_bytes` serialized."""
+    return _DESERIALIZE(pa.py_buffer(data))
+
+
+def pack(expression: pc.Expression) -> bytes:
+    """Packs an expression for the catalog, compressed; `unpack` restores it.
+
+    Raises:
+        InvalidInputError: see `to_bytes`.
+    """
+    return zlib.compress(to_bytes(expression))
+
+
 def unpack(data: bytes) -> pc.Expression:
     """Restores an expression that `pack` packed."""
-    return _DESERIALIZE(pa.py_buffer(zlib.decompress(data)))
+    return from_bytes(zlib.decompress(data))
 
 
 def check_predicate(predicate: Any, schema: pa.Schema) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -78,6 +78,11 @@ class Session:
             gave to the AUTO_INCREMENT column.
         transactions: begins and ends the session's transactions.
     """
+
+    def __new__(cls, store: Store, *_given: Any, **_named: Any) -> Session:
+        """Makes a session here, or for a store elsewhere one at its server."""
+        chosen: type[Session] = getattr(type(store), "session_type", cls)
+        return object.__new__(chosen)
 
     def __init__(
         self,
@@ -177,7 +182,18 @@ class Session:
     @internal
     def reading(self) -> Iterator[None]:
         """Gives a read that is no statement the time limit, the group and the end by KILL of a query."""
-        with self._run_within("SELECT", "SELECT"):
+        with self.working("SELECT"):
+            yield
+
+    @contextmanager
+    @internal
+    def working(self, first_word: str) -> Iterator[None]:
+        """Gives a call that is no statement the time limit, the group and the end by KILL of one.
+
+        Args:
+            first_word: of the statement that does the like, such as INSERT.
+        """
+        with self._run_within(first_word, first_word):
             yield
 
     @internal

@@ -1,0 +1,133 @@
+"""The calls on a store itself; what its lists show is what the user may see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from seqstore.cli.remote.access import Access
+from seqstore.store import InvalidInputError, NotFoundError, Store, Table, TableSchema, TransactionRecord
+from seqstore.store.sql import Session
+
+
+class Calls(Protocol):
+    """What a call needs of `cli.remote.calls.Calls`."""
+
+    store: Store
+    access: Access
+    open_session: Callable[[str], Session]
+
+
+StoreCall = Callable[[Calls, dict[str, Any]], Any]
+
+
+def _plain(name: str) -> StoreCall:
+    def run(calls: Calls, given: dict[str, Any]) -> Any:
+        return getattr(calls.store, name)(**given)
+
+    return run
+
+
+def _databases(calls: Calls, _given: Mapping[str, Any]) -> list[str]:
+    return [name for name in calls.store.databases() if calls.access.sees(name)]
+
+
+def _tables(calls: Calls, given: Mapping[str, Any]) -> list[str]:
+    database = given["database"]
+    return [name for name in calls.store.tables(database) if calls.access.sees(database, name)]
+
+
+def _table(calls: Calls, given: Mapping[str, Any]) -> dict[str, Any]:
+    return _named(calls.store.table(given["name"]))
+
+
+def _create_table(calls: Calls, given: Mapping[str, Any]) -> dict[str, Any]:
+    schema = given.get("schema")
+    if not isinstance(schema, TableSchema):
+        raise InvalidInputError("create_table: expected a TableSchema", kind="bad_message")
+    return _named(calls.store.create_table(**{**given, "schema": _checked(schema)}))
+
+
+def _checked(given: TableSchema) -> TableSchema:
+    """Declares a schema anew: what a client sends was checked there, or nowhere.
+
+    Raises:
+        InvalidInputError: it breaks a rule, or is none that a declaration makes.
+    """
+    made = TableSchema.create(
+        given.columns,
+        () if given.duplicate_key is not None else given.key,
+        duplicate_key=given.duplicate_key,
+        properties=given.properties,
+        distribution=given.distribution,
+        comment=given.comment,
+        partitioning=given.partitioning,
+    )
+    if made.to_record() != given.to_record():
+        raise InvalidInputError(
+            "the schema of a new table is one that TableSchema.create made; further changes are ALTER TABLE",
+            kind="bad_schema",
+        )
+    return made
+
+
+def _named(table: Table) -> dict[str, Any]:
+    return {"name": table.name, "id": table.id, "database_id": table.database_id}
+
+
+def _snapshot(calls: Calls, _given: Mapping[str, Any]) -> Any:
+    return calls.store.snapshot()
+
+
+def _session(calls: Calls, given: Mapping[str, Any]) -> Any:
+    return calls.open_session(given.get("database") or "")
+
+
+def _find_transaction(calls: Calls, given: Mapping[str, Any]) -> TransactionRecord | None:
+    found = calls.store.find_transaction(**given)
+    if found is not None and not calls.access.may_end(given["database"], found):
+        return None
+    return found
+
+
+def _ending(name: str) -> StoreCall:
+    """Ends a transaction in two phases; one of other tables does not exist for the user."""
+
+    def run(calls: Calls, given: dict[str, Any]) -> TransactionRecord:
+        database, txn_id, label = given["database"], given.get("txn_id"), given.get("label")
+        found = calls.store.find_transaction(database, label, txn_id=txn_id)
+        if found is not None and not calls.access.may_end(database, found):
+            named = txn_id if txn_id is not None else label
+            raise NotFoundError(f"transaction [{named}] not found", kind="txn_not_found")
+        record: TransactionRecord = getattr(calls.store, name)(**given)
+        return record
+
+    return run
+
+
+STORE_CALLS: Final[Mapping[str, StoreCall]] = {
+    **{
+        name: _plain(name)
+        for name in (
+            "clean_labels",
+            "create_database",
+            "drop_database",
+            "drop_table",
+            "maintain",
+            "rename_table",
+            "replace_table",
+            "set_config",
+            "transaction",
+        )
+    },
+    "abort_transaction": _ending("abort_transaction"),
+    "commit_transaction": _ending("commit_transaction"),
+    "create_table": _create_table,
+    "databases": _databases,
+    "find_transaction": _find_transaction,
+    "session": _session,
+    "snapshot": _snapshot,
+    "table": _table,
+    "tables": _tables,
+}
+"""The calls by their names; `Access.check_store_call` has checked their privileges before."""
