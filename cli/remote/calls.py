@@ -30,6 +30,7 @@ from seqstore.store.remote.remote_merge import CLAUSES
 from seqstore.store.remote.surface import CALLS, Call
 from seqstore.store.sql import Session
 
+_MERGE: Final = ("source", "on", "target_alias", "source_alias")
 _ROWS: Final = {"write": "data", "upsert": "data", "delete": "keys", "change": "rows"}
 """The argument that the rows of a call are, by its name."""
 
@@ -164,7 +165,8 @@ def _on_table(table: Table, name: str, given: dict[str, Any]) -> Any:
     if name == "outcome":
         return _outcome(table, str(given.get("label", "")))
     if name == "merge":
-        return _clauses(table.merge, given).execute(**given["arguments"])
+        rest = {key: value for key, value in given.items() if key not in (*_MERGE, "clauses")}
+        return _clauses(table.merge, given).execute(**rest)
     return _member(table, name, given)
 
 
@@ -177,8 +179,7 @@ def _member(value: Any, name: str, given: Mapping[str, Any]) -> Any:
 
 def _clauses(merge: Any, given: dict[str, Any]) -> MergeBuilder:
     """Builds a merge from its clauses."""
-    names = ("source", "on", "target_alias", "source_alias")
-    builder: MergeBuilder = merge(**{name: given[name] for name in names if name in given})
+    builder: MergeBuilder = merge(**{name: given[name] for name in _MERGE if name in given})
     for name, arguments in given["clauses"]:
         if name not in CLAUSES:
             raise InvalidInputError(f"{str(name)[:100]} is no clause of a merge", kind="bad_message")

@@ -8,7 +8,8 @@ from typing import Any, Final, Unpack
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.remote.handles import Handle, arguments_of
+from seqstore.store.remote.handles import arguments_of
+from seqstore.store.remote.outcomes import run_labelled
 from seqstore.store.transaction.merge_builder import MergeBuilder
 from seqstore.store.transaction.transaction_options import DmlArguments, DmlResult
 
@@ -34,7 +35,7 @@ class RemoteMerge(MergeBuilder):
 
     def __init__(
         self,
-        target: Handle,
+        target: Any,
         source: Any,
         on: str | Sequence[str],
         *,
@@ -56,18 +57,16 @@ class RemoteMerge(MergeBuilder):
             raise InvalidInputError(
                 "a merge of a transaction's table joins the transaction: call run()", kind="in_transaction"
             )
-        done: DmlResult = self._run({"arguments": dict(arguments)})
-        return done
+        given = {**self._given, "clauses": list(self._clauses), **arguments}
+        return run_labelled(self._target, "merge", given, prefix="merge_")
 
     def run(self) -> tuple[int, LoadResult | None]:
         """Runs the merge as a statement of the transaction its table belongs to; see `MergeBuilder.run`."""
         if not self._in_transaction:
             raise InvalidInputError("outside a transaction a merge runs by execute()", kind="no_transaction")
-        done: tuple[int, LoadResult | None] = self._run({})
+        given = {**self._given, "clauses": list(self._clauses)}
+        done: tuple[int, LoadResult | None] = self._target.call("merge", given)
         return done
-
-    def _run(self, more: Mapping[str, Any]) -> Any:
-        return self._target.call("merge", {**self._given, "clauses": list(self._clauses), **more})
 
 
 def _clause(name: str) -> Any:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
-from seqstore.store.read.snapshot import Snapshot
-from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.connection import RETRY_SECONDS, Connection
 from seqstore.store.remote.handles import Handle, remote
 from seqstore.store.remote.remote_session import RemoteSession
-from seqstore.store.remote.remote_snapshot import RemoteStoreSnapshot
+from seqstore.store.remote.remote_snapshot import RemoteSnapshot, RemoteStoreSnapshot
 from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.remote.remote_transaction import RemoteTransaction
 from seqstore.store.schema.table_schema import TableSchema
@@ -59,9 +57,15 @@ class RemoteStore(Handle, Store):
         """Looks up rows of a table by name, as `Table.get` does."""
         return self.table(name).get(*given, **named)
 
-    def snapshot(  # type: ignore[override]
+    @overload
+    def snapshot(self, name: str, version: int | None = None) -> RemoteSnapshot: ...
+
+    @overload
+    def snapshot(self) -> RemoteStoreSnapshot: ...
+
+    def snapshot(
         self, name: str | None = None, version: int | None = None
-    ) -> Snapshot | StoreSnapshot:
+    ) -> RemoteSnapshot | RemoteStoreSnapshot:
         """Opens a table for reading, or all tables as of one moment; see `Store.snapshot`."""
         if name is not None:
             return self.table(name).snapshot(version)

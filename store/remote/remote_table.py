@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Unpack
@@ -15,7 +14,7 @@ from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.read.snapshot import as_table
 from seqstore.store.remote.connection import Connection, LostReplyError
 from seqstore.store.remote.handles import Handle, arguments_of, remote
-from seqstore.store.remote.outcomes import met_by_label
+from seqstore.store.remote.outcomes import met_by_label, new_label, run_labelled
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_merge import RemoteMerge
 from seqstore.store.remote.remote_snapshot import RemoteSnapshot
@@ -75,11 +74,10 @@ class RemoteTable(Handle, Table):
                     load.write(part)
                 return load.commit(max_filter_ratio=options.max_filter_ratio)
         try:
-            result = self.connection.run(self.request("upsert", {"options": options}, first))
+            result: LoadResult = self.connection.run(self.request("upsert", {"options": options}, first))
         except LostReplyError as error:
-            assert options.label is not None
-            return met_by_label(self, options.label, error)
-        return _load_result(result)
+            return met_by_label(self, str(options.label), error)
+        return result
 
     def delete(
         self,
@@ -90,13 +88,13 @@ class RemoteTable(Handle, Table):
         txn_version: int | None = None,
     ) -> LoadResult:
         """Deletes rows by key; see `Table.delete`."""
-        label = _new_label() if label is None else label
+        label = new_label() if label is None else label
         arguments = {"label": label, "txn_app_id": txn_app_id, "txn_version": txn_version}
         try:
-            result = self.connection.run(self.request("delete", arguments, as_table(keys)))
+            result: LoadResult = self.connection.run(self.request("delete", arguments, as_table(keys)))
         except LostReplyError as error:
             return met_by_label(self, label, error)
-        return _load_result(result)
+        return result
 
     def begin_load(
         self, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]
@@ -116,8 +114,7 @@ class RemoteTable(Handle, Table):
         return self._dml("delete_where", {"where": where, **arguments})
 
     def _dml(self, name: str, arguments: Mapping[str, Any]) -> DmlResult:
-        done: DmlResult = self.call(name, arguments)
-        return done
+        return run_labelled(self, name, arguments, prefix="txn_")
 
     def merge(
         self, source: Any, on: str | Sequence[str], *, target_alias: str = "t", source_alias: str = "s"
@@ -147,12 +144,4 @@ class RemoteTable(Handle, Table):
 
 def _labelled(options: WriteOptions) -> WriteOptions:
     """Returns options with a label, by which a lost reply is met."""
-    return options if options.label is not None else replace(options, label=_new_label(options.label_prefix))
-
-
-def _new_label(prefix: str = "") -> str:
-    return f"{prefix}{uuid.uuid4()}"
-
-
-def _load_result(result: LoadResult) -> LoadResult:
-    return result
+    return options if options.label is not None else replace(options, label=new_label(options.label_prefix))

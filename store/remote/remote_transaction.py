@@ -8,11 +8,12 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
-from seqstore.store.errors import StoreError
+from seqstore.store.catalog.transaction_record import TransactionStatus
+from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.remote.connection import Connection
+from seqstore.store.remote.connection import Connection, LostReplyError, Request
 from seqstore.store.remote.handles import Handle, arguments_of, refusal, remote
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_merge import RemoteMerge
@@ -54,7 +55,8 @@ class RemoteTransaction(Handle, Transaction):
 
         Raises:
             InvalidInputError: `also`, which runs where the store is.
-            CommitUnknownError: the reply is lost; look up `.label` (`Store.find_transaction`).
+            UnavailableError: the reply is lost, and nothing was applied.
+            CommitUnknownError: the reply is lost, and the server cannot be asked.
         """
         if also is not None:
             raise refusal("Transaction", "commit(also=..)", "a function cannot be sent")
@@ -66,8 +68,31 @@ class RemoteTransaction(Handle, Transaction):
 
     def _finish(self, name: str) -> TransactionResult:
         self._has_ended = True
-        done: TransactionResult = self.call(name)
+        try:
+            done: TransactionResult = self.call(name)
+        except LostReplyError as error:
+            if name != "commit":
+                raise
+            return self._met_by_label(error)
         return done
+
+    def _met_by_label(self, error: LostReplyError) -> TransactionResult:
+        """Returns the outcome of a commit whose reply was lost together with the session.
+
+        Raises:
+            UnavailableError: it was not applied.
+        """
+        for database in {name.partition(".")[0] for name in self._opened}:
+            request = Request("Store", "find_transaction", None, {"database": database, "label": self.label})
+            found = self.connection.run(request)
+            if found is not None and found.status == TransactionStatus.VISIBLE:
+                read = {name: table.version for name, table in self._opened.items()}
+                return TransactionResult(found.id, self.label, found.versions, read)
+        raise UnavailableError(
+            f"the connection broke before transaction {self.label!r} was applied; run it again",
+            kind="connection_lost",
+            label=self.label,
+        ) from error
 
     def rollback(self, reason: str = "User Abort") -> None:
         """Ends it without a trace; see `Transaction.rollback`. The end of the session does the same."""

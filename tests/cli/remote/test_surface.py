@@ -81,7 +81,7 @@ def test_the_server_has_each_call_of_the_store() -> None:
 )
 def test_a_member_that_is_refused_says_what_stands_for_it(kind: str, name: str) -> None:
     [client] = [each for engine, each in CLASSES.items() if engine.__name__ == kind]
-    handle = object.__new__(client)
+    handle: object = object.__new__(client)
     with pytest.raises(InvalidInputError, match=re.escape(REFUSED[kind][name])):
         getattr(handle, name)()
 

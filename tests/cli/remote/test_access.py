@@ -1,0 +1,201 @@
+"""Every call checks privileges: with none it is refused, with too few too, with those it names it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from seqstore import AccessDeniedError, ClosedError, NotFoundError, Session, Store, Table
+from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.store.remote.handles import Handle
+from seqstore.store.remote.remote_store import RemoteStore
+from seqstore.store.remote.surface import CALLS
+from tests.support.remote_server import client
+from tests.support.rows import schema_of
+
+ROWS = pa.table({"k": [1], "v": ["x"]})
+OPEN = {  # what a user without any privilege may do: it shows and changes nothing
+    "Session.parse",
+    "Store.databases",
+    "Store.session",
+    "Store.snapshot",
+    "Store.transaction",
+    "Transaction.commit",  # of nothing
+    "Transaction.expire",
+    "Transaction.has_written",
+    "Transaction.is_open",
+    "Transaction.precommit",
+    "Transaction.rollback",
+    "Transaction.txn_id",
+}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "Load.abort": {"reason": "x"},
+    "Load.clear": {},
+    "Load.note_filtered": {"count": 1},
+    "Load.require_revision": {"revision": 1},
+    "Session.execute": {"text": "SELECT * FROM db.t", "number": 0},
+    "Session.parse": {"text": "SELECT 1"},
+    "Session.stream": {"query": "SELECT * FROM db.t"},
+    "Snapshot.extreme": {"column": "k", "largest": True},
+    "Snapshot.get": {"keys": ROWS.select(["k"])},
+    "Snapshot.has_bounds": {"column": "k"},
+    "Store.abort_transaction": {"database": "db", "label": "prepared"},
+    "Store.clean_labels": {"database": "db"},
+    "Store.commit_transaction": {"database": "db", "label": "prepared"},
+    "Store.create_database": {"name": "db", "if_not_exists": True},
+    "Store.create_table": {"name": "db.t", "schema": schema_of("k INT"), "if_not_exists": True},
+    "Store.drop_database": {"name": "nothing", "if_exists": True},
+    "Store.drop_table": {"name": "db.nothing", "if_exists": True},
+    "Store.find_transaction": {"database": "db", "label": "prepared"},
+    "Store.rename_table": {"name": "db.t", "new_name": "t2"},
+    "Store.replace_table": {"name": "db.t", "other": "db.u"},
+    "Store.set_config": {"name": "enable_concurrent_update", "value": "true"},
+    "Store.table": {"name": "db.t"},
+    "Store.tables": {"database": "db"},
+    "StoreSnapshot.table": {"name": "db.t"},
+    "Table.changes": {"first": 1},
+    "Table.delete_where": {"where": pc.field("k") == 77},
+    "Table.find_label": {"label": "first"},
+    "Table.get": {"keys": ROWS.select(["k"])},
+    "Table.key_history": {"key": {"k": 1}},
+    "Table.merge": {"source": ROWS, "on": "t.k = s.k",
+                    "clauses": [("when_matched_delete", {})]},
+    "Table.outcome": {"label": "first"},
+    "Table.refuse_label": {"label": "free"},
+    "Table.restore": {"version": 1},
+    "Table.update": {"assignments": {"v": "x"}, "where": pc.field("k") == 77},
+    "Table.version_as_of": {"moment": None},
+    "Transaction.table": {"name": "db.t"},
+    "TransactionTable.get": {"keys": ROWS.select(["k"])},
+    "TransactionTable.log_constraints": {"assigned": ["v"]},
+    "TransactionTable.log_keys": {"keys": ROWS.select(["k"]), "columns": None},
+    "TransactionTable.log_scan": {"columns": None, "filter": None},
+    "TransactionTable.merge": {"source": ROWS, "on": "t.k = s.k", "clauses": [("when_matched_delete", {})]},
+    "TransactionTable.update": {"assignments": {"v": "x"}, "where": pc.field("k") == 77},
+}  # fmt: skip
+WITH_ROWS = {"Load.write", "Table.delete", "Table.upsert", "TransactionTable.change",
+             "TransactionTable.delete"}  # fmt: skip
+AS_ROWS = {"changes", "get", "scan", "stream"}
+NAMES = [f"{kind}.{name}" for kind, names in CALLS.items() for name in names]
+
+
+@pytest.fixture
+def user(store: Store, server: FlightSqlServer) -> Iterator[RemoteStore]:
+    """The client of a user without privileges, who had all of them when it opened its handles."""
+    store.accounts.create("user", "a-word")
+    store.accounts.grant("user", ["ADMIN"])
+    with client(server, "user", "a-word") as connected:
+        yield connected
+
+
+def handles(user: RemoteStore, store: Store) -> dict[str, Handle]:
+    """One handle of each kind; afterwards the user holds no privilege."""
+    table = user.table("db.t")
+    transaction = user.transaction(reads_own_writes=False)
+    with table.begin_load(label="prepared") as load:
+        load.write(ROWS)
+        load.precommit()
+    session: Any = Session(user)
+    found: list[Any] = [
+        user,
+        table,
+        table.begin_load(),
+        table.snapshot(),
+        user.snapshot(),
+        user.transaction(),
+        transaction.table("db.t"),
+        session,
+    ]
+    store.accounts.revoke("user", ["ADMIN"])
+    return {each.kind: each for each in found}
+
+
+def run(handle: Handle, kind: str, name: str) -> Any:
+    full = f"{kind}.{name}"
+    request = handle.request(name, ARGUMENTS.get(full, {}), ROWS if full in WITH_ROWS else None)
+    if name in AS_ROWS:
+        return handle.connection.reader(request).read_all()
+    return handle.connection.run(request)
+
+
+def test_every_call_without_a_privilege_is_refused(user: RemoteStore, store: Store) -> None:
+    found, allowed = handles(user, store), set()
+    history = store.table("db.t").history()
+    for full in NAMES:
+        kind, name = full.split(".")
+        try:
+            run(found[kind], kind, name)
+            allowed.add(full)
+        except ClosedError:  # of a transaction that a call before has ended
+            allowed.add(full)
+        except (AccessDeniedError, NotFoundError):
+            pass
+    assert allowed == OPEN
+    assert store.table("db.t").history() == history
+    assert store.find_transaction("db", "prepared").status == "PRECOMMITTED"  # type: ignore[union-attr]
+
+
+def test_each_privilege_of_a_call_counts(user: RemoteStore, store: Store) -> None:
+    """With all privileges of a call but one, on its table, it is refused in the words of SQL."""
+    found = handles(user, store)
+    for full in NAMES:
+        kind, name = full.split(".")
+        for left_out in CALLS[kind][name].privileges:
+            others = [each for each in ("SELECT", "LOAD", "ALTER", "CREATE", "DROP") if each != left_out]
+            store.accounts.grant("user", others, "db.t")
+            with pytest.raises(
+                AccessDeniedError, match=f"needs the {left_out} privilege on database 'db' or"
+            ):
+                run(found[kind], kind, name)
+            store.accounts.revoke("user", others, "db.t")
+
+
+def test_a_user_sees_databases_and_tables_of_its_grants_only(user: RemoteStore, store: Store) -> None:
+    store.create_database("hidden")
+    store.create_table("db.u", schema_of("k INT"))
+    handles(user, store)
+    store.accounts.grant("user", ["SELECT"], "db.t")
+    assert (user.databases(), user.tables("db")) == (["db"], ["t"])
+    for name in ("hidden.x", "db.u", "none.x"):
+        with pytest.raises(NotFoundError, match="Unknown"):
+            user.table(name)
+
+
+def test_a_commit_needs_load_on_what_it_writes(user: RemoteStore, store: Store, stored: Table) -> None:
+    transaction = user.transaction()
+    transaction.table("db.t").upsert(ROWS)
+    store.accounts.revoke("user", ["ADMIN"])
+    with pytest.raises(AccessDeniedError, match="LOAD"):
+        transaction.commit()
+    assert stored.version == 2
+
+
+def test_a_table_renamed_to_where_a_user_sees_nothing_is_unknown(user: RemoteStore, store: Store) -> None:
+    table = user.table("db.t")
+    store.accounts.revoke("user", ["ADMIN"])
+    store.accounts.grant("user", ["SELECT"], "db.t")
+    assert table.count() == 2
+    store.rename_table("db.t", "secret")
+    with pytest.raises(NotFoundError, match=r"Unknown table 'db\.t'"):
+        table.count()
+
+
+def test_the_session_of_another_user_is_unknown(user: RemoteStore, remote: RemoteStore) -> None:
+    taken = remote.connection.link().session
+    user.connection.link().session = taken
+    assert user.databases() == ["db"]  # in a session of its own
+    assert user.connection.link().session != taken
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["Store.views", "Table.state", "Table.__init__", "Load.adopt", "Nothing.x", "Store", "", "Table.name"],
+)
+def test_what_is_no_call_cannot_be_called(remote: RemoteStore, call: str) -> None:
+    link = remote.connection.link()
+    request = {"protocol": 1, "request": "1", "call": call, "on": None, "arguments": {}}
+    assert link.call(request, None)["error"]["kind"] == "unknown_call"
