@@ -48,7 +48,7 @@ def changes(
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
         target = OutDirectory(directory)
-    with open_store(ctx) as store:
+    with open_store(ctx, elsewhere=True) as store:
         outgoing = OutgoingChanges(store.table(table), OutForm(form.value))
         done = target.last if target is not None else None
         at = done if done is not None else _begin(outgoing, target, since)

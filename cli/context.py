@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,8 +20,26 @@ Allow = Annotated[
     typer.Option("--allow", metavar="DIR", help="Files may be read below it; may be repeated."),
 ]
 
+PASSWORD: Final = "SEQSTORE_PASSWORD"
+
 if TYPE_CHECKING:
     from seqstore.store import Store
+
+
+@dataclass(frozen=True)
+class Server:
+    """A store elsewhere, as the options name it; the password is in the environment."""
+
+    url: str
+    user: str
+    certificates: Path | None = None
+
+    def connect(self) -> Store:
+        """Connects to it."""
+        from seqstore.store import Store
+
+        password = os.environ.get(PASSWORD, "")
+        return Store.connect(self.url, user=self.user, password=password, certificates=self.certificates)
 
 
 @dataclass(frozen=True)
@@ -29,6 +48,7 @@ class Settings:
 
     data_dir: Path | None
     debug: bool = False
+    server: Server | None = None
 
 
 _given: ContextVar[Settings] = ContextVar("settings")
@@ -50,19 +70,34 @@ def data_dir(ctx: typer.Context | None = None) -> Path:
         typer.BadParameter: none was named.
     """
     settings: Settings = _given.get() if ctx is None else ctx.obj
+    if settings.server is not None:
+        raise typer.BadParameter(
+            "this command works in the directory of a store: run it on the server's host, without --url; for "
+            "a store elsewhere there are sql, history, changes, check, optimize and vacuum"
+        )
     if settings.data_dir is None:
         raise typer.BadParameter("give --data-dir DIR before the command, or set SEQSTORE_DATA_DIR")
     return settings.data_dir
 
 
-def open_store(ctx: typer.Context, *, create: bool = False) -> Store:
-    """Returns the store in the data directory; use it in a `with` block.
+def server(ctx: typer.Context) -> Server | None:
+    """Returns the store elsewhere that the options name, None for one in a directory."""
+    found: Server | None = ctx.obj.server
+    return found
+
+
+def open_store(ctx: typer.Context, *, create: bool = False, elsewhere: bool = False) -> Store:
+    """Returns the store that the options name; use it in a `with` block.
 
     Args:
         create: make the directory when it is not there.
+        elsewhere: the command needs the public calls of a store only, so its store may be elsewhere.
     """
     from seqstore.store import Store
 
+    named = server(ctx)
+    if elsewhere and named is not None:
+        return named.connect()
     return Store.open(data_dir(ctx), create=create)
 
 

@@ -19,7 +19,7 @@ from seqstore.cli import output
 from seqstore.cli.backup import backup, backups, restore, ship
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
-from seqstore.cli.context import Settings, keep
+from seqstore.cli.context import Server, Settings, keep
 from seqstore.cli.demo_command import demo
 from seqstore.cli.doctor.command import doctor
 from seqstore.cli.load import stream_load
@@ -115,6 +115,24 @@ def options(
         Path | None,
         typer.Option("--data-dir", envvar="SEQSTORE_DATA_DIR", metavar="DIR", help="Where the data is."),
     ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            envvar="SEQSTORE_URL",
+            metavar="URL",
+            help="A store elsewhere, seqstore://host:port; SEQSTORE_PASSWORD has the password.",
+        ),
+    ] = None,
+    user: Annotated[
+        str, typer.Option("--user", envvar="SEQSTORE_USER", metavar="NAME", help="Of the store elsewhere.")
+    ] = "root",
+    certificates: Annotated[
+        Path | None,
+        typer.Option(
+            "--certificates", metavar="FILE", help="Authorities to trust, in PEM, for seqstore+tls."
+        ),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
     version: Annotated[
         bool,
@@ -123,7 +141,16 @@ def options(
 ) -> None:
     """Shared options."""
     prefer_avx2_sorts()
-    ctx.obj = keep(Settings(data_dir, debug))
+    if url is not None and data_dir is not None and _is_given(ctx, "data_dir"):
+        raise typer.BadParameter("give either --url or --data-dir")
+    server = Server(url, user, certificates) if url is not None else None
+    ctx.obj = keep(Settings(None if server is not None else data_dir, debug, server))
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Returns whether an option stands on the command line."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 app.command("sql")(sql)

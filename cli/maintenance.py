@@ -32,7 +32,7 @@ def optimize(
     if purge and (full or zorder_by):
         raise typer.BadParameter("--purge cannot be combined with --full or --zorder-by")
     columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
-    with open_store(ctx) as store:
+    with open_store(ctx, elsewhere=True) as store:
         for name in _names(store, tables):
             table = store.table(name)
             result = table.purge() if purge else table.optimize(zorder_by=columns, full=full)
@@ -58,7 +58,7 @@ def vacuum(
     ] = False,
 ) -> None:
     """Remove old versions, and the files that only they need."""
-    with open_store(ctx) as store:
+    with open_store(ctx, elsewhere=True) as store:
         for name in _names(store, tables):
             result = store.table(name).vacuum(retention_seconds=retain_seconds, dry_run=dry_run)
             held = f", held: {', '.join(map(str, result.held))}" if result.held else ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import Allow, data_dir, quick_imports
+from seqstore.cli.context import Allow, Server, data_dir, quick_imports, server
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
@@ -49,11 +49,13 @@ def sql(
     if execute and file:
         raise typer.BadParameter("give either -e or -f")
     text = _text(execute, file)
-    with _session(data_dir(ctx), create or _makes_database(text), allow or ()) as session:
+    makes_store = create or _makes_database(text)
+    named = server(ctx)
+    opened = _elsewhere(named, allow) if named else _session(data_dir(ctx), makes_store, allow or ())
+    with opened as session:
         if database is not None:
-            from seqstore.store.sql.parse.statement_values import UseDatabase
-
-            session.run(UseDatabase(database))
+            quoted = database.replace("`", "``")
+            list(session.execute(f"USE `{quoted}`"))
         if text is None:
             from seqstore.cli.prompt import Prompt
 
@@ -66,6 +68,17 @@ def sql(
             if timing:
                 output.say(f"({time.perf_counter() - started:.3f} sec)")
                 started = time.perf_counter()
+
+
+@contextmanager
+def _elsewhere(named: Server, allow: Sequence[str] | None) -> Iterator[Session]:
+    """Opens a session for SQL at a server."""
+    from seqstore.store.sql import Session
+
+    if allow:
+        raise typer.BadParameter("--allow: the setting load_paths of the server says which files may be read")
+    with named.connect() as store, Session(store) as session:
+        yield session
 
 
 @contextmanager

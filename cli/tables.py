@@ -37,14 +37,14 @@ def history(
     split_table(table)
     if plot and (key or form is not Format.TABLE):
         raise typer.BadParameter("--plot cannot be combined with --key or --format")
-    with open_store(ctx) as store:
+    with open_store(ctx, elsewhere=True) as store:
         from seqstore.store.history.history_rows import history_table, key_history_table
 
         opened = store.table(table)
         if plot:
             output.say(_plot(opened))
             return
-        lines = key_history_table(opened, _key(opened, key)) if key else history_table(opened)
+        lines = key_history_table(opened.key_history(_key(opened, key))) if key else history_table(opened)
     output.rows(lines, form)
 
 
@@ -80,7 +80,7 @@ def check(
     for name in tables or []:
         split_table(name)
     is_sound = True
-    with open_store(ctx) as store:
+    with open_store(ctx, elsewhere=True) as store:
         names = tables or [f"{d}.{t}" for d in store.databases() for t in store.tables(d)]
         for name in names:
             findings = store.table(name).check()

@@ -106,7 +106,11 @@ class FlightService:
         location = f"{self._scheme}://{_in_brackets(self._settings.host)}:{self._settings.flight_port}"
         try:
             self._server = FlightSqlServer(
-                self._sessions, location, certificate, self._settings.connection_limits()
+                self._sessions,
+                location,
+                certificate,
+                self._settings.connection_limits(),
+                self._settings.flight_lease_seconds,
             )
         except Exception as error:  # pyarrow has no class of its own for it
             raise _port_taken(self._settings, "flight_port", str(error)) from error

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from seqstore.store.history.key_history import key_history
-
 if TYPE_CHECKING:
+    from seqstore.store.history.key_history import KeyEvent
     from seqstore.store.read.versioned_table import VersionedTable
 
 _METRICS: Final = (
@@ -52,9 +51,8 @@ def history_table(table: VersionedTable, *, newest_first: bool = False) -> pa.Ta
     return pa.table(columns)
 
 
-def key_history_table(table: VersionedTable, key: Mapping[str, Any]) -> pa.Table:
-    """Returns one row per write of a key; see `history.key_history.KeyEvent`."""
-    events = key_history(table, key)
+def key_history_table(events: Sequence[KeyEvent]) -> pa.Table:
+    """Returns one row per write of a key, as `Table.key_history` lists them."""
     times = [event.timestamp.replace(tzinfo=None) if event.timestamp else None for event in events]
     sequences = [None if event.sequence is None else str(event.sequence) for event in events]
     rows = [json.dumps(dict(event.row), default=str, ensure_ascii=False) for event in events]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ class RemoteSession(Handle, Session):
     Variables and the transaction live there, until `close` or the end of the client.
     """
 
-    def __init__(self, store: Handle, database: str | None = None) -> None:
+    def __init__(self, store: Any, database: str | None = None) -> None:
+        self.store = store
         self.bind(store.connection, store.made_by("session", {"database": database}))
         self.database = database
         self.last_insert_id = 0
@@ -33,6 +34,15 @@ class RemoteSession(Handle, Session):
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
         return self._in_transaction
+
+    def visible_databases(self) -> list[str]:
+        """Databases on which the user holds any privilege."""
+        found: list[str] = self.store.databases()
+        return found
+
+    def table_filter(self, privilege: str = "") -> Callable[[str, str], bool]:
+        """Returns whether a table is there for the user: the server lists no others."""
+        return lambda _database, _table: True
 
     def execute(self, text: str) -> Iterator[Result]:
         """Runs the statements of a text one after another, each when its result is requested.

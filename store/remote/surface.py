@@ -124,7 +124,6 @@ REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
         "run": "execute() takes texts",
         "running": "SHOW PROCESSLIST shows what runs",
         "transaction": "Store.transaction begins one",
-        "visible_databases": "SHOW DATABASES lists them",
     },
     "Transaction": {
         "check_writable": "the server checks it as a statement writes",

@@ -142,7 +142,7 @@ def _key_history(table: Table, arguments: list[Any], _newest: int) -> FunctionRo
         Column(name, parse_type(kind), True, id=i) for i, (name, kind) in enumerate(_HISTORY_COLUMNS, 1)
     ]
     schema = TableSchema(tuple(columns), ("version",))
-    rows = key_history_table(table, dict(zip(names, arguments, strict=True))).cast(schema.arrow)
+    rows = key_history_table(table.key_history(dict(zip(names, arguments, strict=True)))).cast(schema.arrow)
     return FunctionRows("key_history", schema, lambda: iter(rows.to_batches()))
 
 
