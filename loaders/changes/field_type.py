@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
+
+_TIMES: Final = (
+    "io.debezium.time.",
+    "org.apache.kafka.connect.data.Time",
+    "org.apache.kafka.connect.data.Date",
+)
+_COMPUTED_UUID: Final = "76019d1a-ad2e-4b22-96e9-1a6d6543c818"
 
 
 @dataclass(frozen=True)
@@ -21,6 +28,7 @@ class FieldType:
         scale: of a decimal.
         length: of bits.
         is_optional: it may be null.
+        default: the text of a constant; None where there is none, or where the source computes it.
     """
 
     base: str
@@ -28,6 +36,7 @@ class FieldType:
     scale: int = 0
     length: int = 0
     is_optional: bool = True
+    default: str | None = field(default=None, compare=False)
 
 
 def row_types(schema: str) -> dict[str, FieldType]:
@@ -42,9 +51,9 @@ def row_types(schema: str) -> dict[str, FieldType]:
 def row_types_of(schema: Mapping[str, Any]) -> dict[str, FieldType]:
     """Returns the types of a row's fields from a parsed schema."""
     for image in ("after", "before"):
-        for field in schema.get("fields") or ():
-            if field.get("field") == image and field.get("type") == "struct":
-                return _types(field)
+        for given in schema.get("fields") or ():
+            if given.get("field") == image and given.get("type") == "struct":
+                return _types(given)
     return _types(schema)
 
 
@@ -52,7 +61,7 @@ def _parsed(text: str) -> Mapping[str, Any]:
     try:
         schema = json.loads(text)
         fields = schema["fields"]
-        if all(isinstance(field, dict) for field in fields):
+        if all(isinstance(each, dict) for each in fields):
             return dict(schema)
     except (ValueError, RecursionError, TypeError, KeyError):
         pass
@@ -64,16 +73,33 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 def _types(struct: Mapping[str, Any]) -> dict[str, FieldType]:
     found: dict[str, FieldType] = {}
-    for field in struct.get("fields") or ():
-        parameters = field.get("parameters") or {}
-        found[str(field.get("field"))] = FieldType(
-            str(field.get("type", "")),
-            str(field.get("name") or ""),
+    for given in struct.get("fields") or ():
+        parameters = given.get("parameters") or {}
+        found[str(given.get("field"))] = FieldType(
+            str(given.get("type", "")),
+            str(given.get("name") or ""),
             _number(parameters.get("scale")),
             _number(parameters.get("length")),
-            bool(field.get("optional")),
+            bool(given.get("optional")),
+            _constant(given),
         )
     return found
+
+
+def _constant(given: Mapping[str, Any]) -> str | None:
+    """Returns the default of a field.
+
+    Debezium tells computed defaults, such as now(), as the moment 0 or as one UUID that is always the same.
+    """
+    value, name = given.get("default"), str(given.get("name") or "")
+    if isinstance(value, bool):
+        return str(int(value))
+    if value == _COMPUTED_UUID or not isinstance(value, (str, int, float)):
+        return None
+    is_time = name.startswith(_TIMES)
+    if is_time and (value == 0 or str(value).startswith("1970-01-01T00:00:00")):
+        return None
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _number(text: Any) -> int:

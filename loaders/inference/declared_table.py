@@ -18,7 +18,7 @@ from seqstore.loaders.inference.text_types import STRING
 from seqstore.loaders.json.fields import extract, mask_of
 from seqstore.loaders.json.line_blocks import BLOCK_BYTES, cut_lines, read_blocks
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.schema.column import Column
+from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.declaration import leading_columns
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import evaluate, try_cast
@@ -35,6 +35,7 @@ def declared_table(
     properties: Mapping[str, str],
     *,
     is_changes: bool,
+    defaults: Mapping[str, Default | None] | None = None,
 ) -> TableSchema:
     """Returns the declaration of a table.
 
@@ -43,6 +44,7 @@ def declared_table(
         key: names of the key columns; none for a duplicate table.
         sequence: the mapped column; change streams have a hidden sequence instead.
         properties: of the table, over those that follow from the arguments.
+        defaults: of columns that are not in the key.
 
     Raises:
         InvalidInputError: there are no such columns, the sequence has no fitting type, or a property is bad.
@@ -56,7 +58,10 @@ def declared_table(
             )
     keys = [names[name.lower()] for name in key]
     columns = [Column(name, _key_type(types[name]), nullable=False) for name in keys]
-    columns += [Column(name, kind) for name, kind in types.items() if name not in keys]
+    given = defaults or {}
+    columns += [
+        Column(name, kind, default=given.get(name)) for name, kind in types.items() if name not in keys
+    ]
     declared: dict[str, str] = {}
     if sequence:
         declared = _sequence(names[sequence.lower()], types)
@@ -98,7 +103,9 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
     needed = NeededSchema(None, "add")
     needed.see(field_values(body, options, {}))
     body.seek(0)
-    types = {column.name: column.type for column in needed.added()}
+    added = needed.added()
+    types = {column.name: column.type for column in added}
+    defaults = {column.name: column.default for column in added}
     if not types:
         raise InvalidInputError(
             "auto_create: no row of the body has a field with a value; create the table first",
@@ -107,7 +114,7 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
     key = list(options.auto_create_key) or (_key_of_messages(body, options) if options.is_changes else [])
     body.seek(0)
     sequence = options.auto_create_sequence or None
-    return declared_table(types, key, sequence, {}, is_changes=options.is_changes)
+    return declared_table(types, key, sequence, {}, is_changes=options.is_changes, defaults=defaults)
 
 
 def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from seqstore.loaders.changes.change_rows import Messages
 from seqstore.loaders.changes.field_table import found_fields
 from seqstore.loaders.changes.field_type import FieldType
+from seqstore.loaders.changes.logical_types import decoded
 from seqstore.loaders.changes.reader import DIALECTS, split_keys
 from seqstore.loaders.columnar import ColumnarReader
 from seqstore.loaders.compress import open_compressed
@@ -48,11 +49,13 @@ class FieldValues:
 
     Attributes:
         declared: the type that the body declares, None where only the values tell it.
+        default: the value of rows without the field, as the body declares it; None where it does not.
     """
 
     name: str
     values: pa.Array
     declared: ColumnType | None = None
+    default: str | None = None
 
 
 def field_values(
@@ -132,5 +135,15 @@ def _of_changes(
             declared |= shape
         found = found_fields(rows, names, types, (), options.changes.time_unit)
         for name in names:
-            kind = declared_type(declared[name]) if name in declared else None
-            yield FieldValues(name, one_array(found.columns[name]), kind)
+            field = declared.get(name)
+            kind = None if field is None else declared_type(field)
+            default = None if field is None else _default(field, kind)
+            yield FieldValues(name, one_array(found.columns[name]), kind, default)
+
+
+def _default(field: FieldType, kind: ColumnType | None) -> str | None:
+    """Returns the declared default of a field as the text of its column."""
+    if field.default is None:
+        return None
+    text = decoded(pa.array([field.default]), field, kind, "auto")[0].as_py()
+    return None if text is None else str(text)

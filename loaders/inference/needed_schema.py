@@ -26,8 +26,10 @@ from seqstore.loaders.inference.file_columns import first_line, joined_columns
 from seqstore.loaders.inference.text_types import TextType
 from seqstore.loaders.inference.wider_type import WiderType
 from seqstore.store.ddl.evolution import can_widen, evolve
+from seqstore.store.errors import StoreError
 from seqstore.store.publish.evolution import Evolution
-from seqstore.store.schema.column import Column
+from seqstore.store.schema.column import Column, Default
+from seqstore.store.schema.declaration import check_default
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.table import Table
 from seqstore.store.types.column_types import ColumnType
@@ -41,6 +43,7 @@ class _NewColumn:
 
     name: str
     declared: ColumnType | None = None
+    default: str | None = None
     seen: TextType = field(default_factory=TextType)
 
     def see(self, values: FieldValues) -> None:
@@ -50,13 +53,26 @@ class _NewColumn:
             self.declared = values.declared
         else:
             self.declared = joined_columns([{"": self.declared}, {"": values.declared}])[""]
+        if self.default is None:
+            self.default = values.default
 
     @property
     def column(self) -> Column | None:
         """The column, None while nothing tells its type."""
         if self.declared is None and not self.seen.has_value:
             return None
-        return Column(self.name, self.declared or self.seen.type)
+        column = Column(self.name, self.declared or self.seen.type)
+        return column if self.default is None else _with_default(column, self.default)
+
+
+def _with_default(column: Column, text: str) -> Column:
+    """Returns a column with a default, without it where its type takes none such."""
+    changed = replace(column, default=Default("constant", text))
+    try:
+        check_default(changed)
+    except StoreError:
+        return column
+    return changed
 
 
 class NeededSchema:

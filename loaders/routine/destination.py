@@ -187,7 +187,10 @@ class ManyTables:
             table.evolve(self._evolutions[name])
         target = Target(table.schema, table.name)
         target.check_partitions(self._spec.partitions)
-        load = begin(table, self._spec.options(""), self._now, operation="ROUTINE LOAD", label=None)
+        options = self._spec.options("")
+        if options.is_flexible:
+            check_flexible(table.name, table.schema)
+        load = begin(table, options, self._now, operation="ROUTINE LOAD", label=None)
         if not self._opened:  # the first write takes the label
             self._on_begun(self._transaction.txn_id)
         return target, load

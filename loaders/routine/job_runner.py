@@ -40,6 +40,7 @@ from seqstore.loaders.routine.offsets import offset_trouble, recreated_trouble, 
 from seqstore.loaders.routine.open_source import secrets_of
 from seqstore.loaders.routine.source import Bounds, Source, Span
 from seqstore.loaders.routine.task import TaskRun
+from seqstore.loaders.routine.topics import joined, recreated
 from seqstore.store.catalog.catalog import find_database
 from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import now_ms
@@ -169,7 +170,11 @@ class JobRunner:
             new = [name for name in bounds if name not in job.progress]
             first = source.first_offsets(new, bounds) if new else {}
             return self._change(
-                lambda job: job.divided(first, latest, identity) if job.state == NEED_SCHEDULE else job
+                lambda job: (
+                    job.divided(first, latest, joined(job.source_id, identity))
+                    if job.state == NEED_SCHEDULE
+                    else job
+                )
             )
         if job.latest == latest:
             return job
@@ -180,8 +185,8 @@ class JobRunner:
 
         A change is made only to the job that was judged. A job that was altered since is judged again.
         """
-        is_recreated = bool(job.source_id and identity) and identity != job.source_id
-        trouble = recreated_trouble(job, bounds) if is_recreated else offset_trouble(job, bounds)
+        gone = recreated(job.source_id, identity, job.progress)
+        trouble = recreated_trouble(job, bounds, gone) if gone else offset_trouble(job, bounds)
         if not trouble.reason:
             return job
         if not trouble.moved:
@@ -189,10 +194,16 @@ class JobRunner:
             return (
                 paused if _is_as_judged(paused, job) else self._with_valid_offsets(paused, bounds, identity)
             )
-        progress = {**({} if is_recreated else job.progress), **trouble.moved}
+        kept = {name: offset for name, offset in job.progress.items() if name not in gone}
+        progress = {**kept, **trouble.moved}
         moved = self._change(
             lambda now: (
-                replace(now, source_id=identity, progress=progress, other_message=trouble.reason)
+                replace(
+                    now,
+                    source_id=joined(now.source_id, identity),
+                    progress=progress,
+                    other_message=trouble.reason,
+                )
                 if _is_as_judged(now, job)
                 else now
             )

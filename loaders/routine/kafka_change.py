@@ -8,9 +8,11 @@ from typing import Final
 
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.kafka_properties import kafka_properties, with_group
+from seqstore.loaders.routine.topics import PATTERN, without
 from seqstore.store.errors import InvalidInputError
 
 _OFFSETS: Final = frozenset(["kafka_partitions", "kafka_offsets"])
+_TOPICS: Final = ("kafka_topic", PATTERN)
 
 
 def with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
@@ -20,8 +22,9 @@ def with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
         InvalidInputError: a value is impossible, or the job does not read the partition.
     """
     before = job.spec.source_properties
-    if given.get("kafka_topic", before["kafka_topic"]) != before["kafka_topic"]:
-        changed = _with_source(job, {**_without_offsets(before), **given})
+    if any(name in given and given[name] != before.get(name, "") for name in _TOPICS):
+        kept = {name: value for name, value in _without_offsets(before).items() if name not in _TOPICS}
+        changed = _with_source(job, {**kept, **given})
         return replace(changed, source_id="", progress={}, latest={}, wanted_offsets={})
     changed = _with_source(job, {**before, **_without_offsets(given)})
     wanted = _wanted_offsets(changed, given)
@@ -31,7 +34,7 @@ def with_kafka(job: RoutineJob, given: Mapping[str, str]) -> RoutineJob:
     return replace(
         changed,
         # A statement with offsets for every partition may mean a topic that was recreated.
-        source_id=job.source_id if progress else "",
+        source_id=without(job.source_id, wanted) if progress else "",
         progress={**progress, **numbers},
         wanted_offsets={**job.wanted_offsets, **words},
     )
@@ -56,7 +59,7 @@ def _wanted_offsets(job: RoutineJob, given: Mapping[str, str]) -> dict[str, str]
             "kafka_partitions and kafka_offsets are altered together, one offset for each partition",
             kind="bad_property",
         )
-    wanted = {str(partition): offset for partition, offset in offsets.items()}
+    wanted = dict(offsets)
     for name in wanted:
         if name not in job.progress and name not in job.wanted_offsets:
             raise InvalidInputError(

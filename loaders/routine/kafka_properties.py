@@ -1,4 +1,4 @@
-"""The properties of FROM KAFKA: brokers, topic, partitions, first offsets, client properties (R24)."""
+"""The properties of FROM KAFKA: brokers, topics, partitions, first offsets, client properties (R24, R39)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from datetime import datetime, timedelta, timezone
 from typing import Final
 from zoneinfo import ZoneInfo
 
+from seqstore.loaders.routine.topics import PATTERN, matching
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
 from seqstore.store.runtime.secret_references import is_reference
 
 BEGINNING: Final = "OFFSET_BEGINNING"
 END: Final = "OFFSET_END"
 _PREFIX: Final = "property."
-_NAMES: Final = frozenset(["kafka_broker_list", "kafka_topic", "kafka_partitions", "kafka_offsets"])
+_NAMES: Final = frozenset(["kafka_broker_list", "kafka_topic", PATTERN, "kafka_partitions", "kafka_offsets"])
 _DEFAULT_OFFSETS: Final = "property.kafka_default_offsets"
 _GROUP: Final = "property.group.id"
 # What the job decides itself: offsets are the catalog's, and only committed messages are read.
@@ -53,6 +54,8 @@ _LOGIN_MODULE: Final = re.compile(
     r"\s*org\.apache\.kafka\.common\.security\.(plain\.Plain|scram\.Scram)LoginModule\s+required"
     r"(\s+(username|password|tokenauth)\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s;\"']+))*\s*;\s*"
 )
+_PARTITION: Final = re.compile("()([0-9]{1,9})")
+_NAMED_PARTITION: Final = re.compile("([-._a-zA-Z0-9]+-)([0-9]{1,9})")
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 
 
@@ -61,7 +64,9 @@ class KafkaProperties:
     """`kafka_properties` makes it.
 
     Attributes:
-        partitions: those that are read; empty means all, new ones too (R26).
+        topic: empty where there is a pattern.
+        pattern: a regular expression of topics, empty where there is one topic.
+        partitions: names of those that are read; empty means all, new ones too (R26).
         offsets: where partitions begin: a number, OFFSET_BEGINNING, OFFSET_END or a time; by partition.
         default_offset: where the others begin.
         group_id: as the user set it, or empty.
@@ -70,8 +75,9 @@ class KafkaProperties:
 
     brokers: str
     topic: str
-    partitions: tuple[int, ...] = ()
-    offsets: Mapping[int, str] = field(default_factory=dict)
+    pattern: str = ""
+    partitions: tuple[str, ...] = ()
+    offsets: Mapping[str, str] = field(default_factory=dict)
     default_offset: str = END
     group_id: str = ""
     client: Mapping[str, str] = field(default_factory=dict)
@@ -89,9 +95,13 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
     for name in given:
         if name not in _NAMES and not name.startswith(_PREFIX):
             raise _bad(f"{name} is invalid kafka property")
+    topic, pattern = given.get("kafka_topic", "").strip(), given.get(PATTERN, "").strip()
     for name in ("kafka_broker_list", "kafka_topic"):
-        if not given.get(name, "").strip():
+        if not given.get(name, "").strip() and not (pattern and name == "kafka_topic"):
             raise _bad(f"{name} is a required property of FROM KAFKA")
+    if topic and pattern:
+        raise _bad(f"expected kafka_topic or {PATTERN}, found both")
+    matching(pattern, ["any"])  # refuses what is no pattern
     for broker in given["kafka_broker_list"].split(","):
         if not re.fullmatch(r"\s*(\[[0-9a-fA-F:]+\]|[^\s:]+):\d{1,5}\s*", broker):
             raise _bad(f"kafka_broker_list: expected host:port, found {broker.strip()!r}")
@@ -105,13 +115,14 @@ def kafka_properties(given: Mapping[str, str], database_id: int = 0) -> KafkaPro
     policy = client.get("auto.offset.reset", "earliest").lower()
     if policy not in ("earliest", "latest", "error", "none"):
         raise _bad(f"property.auto.offset.reset: expected earliest, latest or none, found {policy}")
-    partitions = _partitions(given.get("kafka_partitions", ""))
+    partitions = _partitions(given.get("kafka_partitions", ""), is_named=bool(pattern))
     return KafkaProperties(
         brokers=given["kafka_broker_list"],
-        topic=given["kafka_topic"].strip(),
+        topic=topic,
+        pattern=pattern,
         partitions=partitions,
         offsets=_offsets(partitions, given.get("kafka_offsets", "")),
-        default_offset=_offset(given.get(_DEFAULT_OFFSETS, END)),
+        default_offset=_offset(given.get(_DEFAULT_OFFSETS, BEGINNING if pattern else END)),
         group_id=client.get("group.id", ""),
         client={name: value for name, value in client.items() if name not in _OURS},
     )
@@ -195,16 +206,20 @@ def time_ms(offset: str, zone: str = "+00:00") -> int | None:
     return round(told.replace(tzinfo=ZoneInfo(zone)).timestamp() * 1000)
 
 
-def _partitions(text: str) -> tuple[int, ...]:
+def _partitions(text: str, *, is_named: bool) -> tuple[str, ...]:
     if not text.strip():
         return ()
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdigit() for part in parts) or len(set(parts)) < len(parts):
-        raise _bad(f"Invalid kafka partition: expected different numbers such as 0,1,2, found {text!r}")
-    return tuple(int(part) for part in parts)
+    kind = _NAMED_PARTITION if is_named else _PARTITION
+    found = [kind.fullmatch(part) for part in parts]
+    names = [f"{each[1]}{int(each[2])}" for each in found if each is not None]
+    if len(names) < len(parts) or len(set(names)) < len(names):
+        expected = "names such as topic-0,topic-1" if is_named else "numbers such as 0,1,2"
+        raise _bad(f"Invalid kafka partition: expected different {expected}, found {text!r}")
+    return tuple(names)
 
 
-def _offsets(partitions: tuple[int, ...], text: str) -> dict[int, str]:
+def _offsets(partitions: tuple[str, ...], text: str) -> dict[str, str]:
     if not text.strip():
         return {}
     offsets = [_offset(part) for part in text.split(",")]

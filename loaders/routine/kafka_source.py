@@ -1,4 +1,4 @@
-"""FROM KAFKA: offset ranges of a topic, read as batches by Spark's own Kafka connector.
+"""FROM KAFKA: offset ranges of topics, read as batches by Spark's own Kafka connector.
 
 Offsets are looked up with a Kafka admin client in Spark's JVM; the source joins no group and commits nothing.
 `spark.read.format("kafka")` reads explicit ranges, committed messages only. A range that is not there any
@@ -33,6 +33,7 @@ from seqstore.loaders.routine.kafka_session import kafka_session, readers
 from seqstore.loaders.routine.messages import bodies_of
 from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
 from seqstore.loaders.routine.spec import RoutineSpec
+from seqstore.loaders.routine.topics import identity_of, in_order, matching, partition_name, place_of
 from seqstore.loaders.spark.py4j_access import jvm_of
 from seqstore.store.errors import InvalidInputError
 
@@ -65,13 +66,13 @@ class KafkaSource:
         self._zone = options.time_zone
         self._offsets = _PIECE_OFFSETS
         self._spark = kafka_session()
-        self._topic_id = ""
+        self._identity = ""
         self._admin: Any = None
         self._admin_lock = threading.Lock()
 
     def identity(self) -> str:
-        """Implements `Source.identity`: the topic's id, which differs for a later topic of the same name."""
-        return self._topic_id
+        """Implements `Source.identity`: ids of topics, which differ for later topics of the same name."""
+        return self._identity
 
     def bounds(self) -> dict[str, Bounds]:
         """Implements `Source.bounds`.
@@ -85,7 +86,7 @@ class KafkaSource:
         """Implements `Source.first_offsets`."""
         found: dict[str, int] = {}
         for name in partitions:
-            given = self._given.offsets.get(int(name), self._given.default_offset)
+            given = self._given.offsets.get(name, self._given.default_offset)
             offset = self._wanted_offsets.get(name, given)
             moment = time_ms(offset, self._zone)
             if offset == BEGINNING:
@@ -93,7 +94,7 @@ class KafkaSource:
             elif offset == END:
                 found[name] = bounds[name].latest
             elif moment is not None:
-                at = readers.submit(self._offset_at, int(name), moment).result()
+                at = readers.submit(self._offset_at, name, moment).result()
                 found[name] = bounds[name].latest if at is None else at
             else:
                 found[name] = int(offset)
@@ -140,15 +141,15 @@ class KafkaSource:
         return piece
 
     def _piece(self, span: Span) -> Piece:
-        topic = self._given.topic
+        topic, number = place_of(span.partition, self._given.topic)
         reader = self._spark.read.format("kafka")
         for name, value in self._client().items():
             reader = reader.option(f"kafka.{name}", value)
         rows = (
             reader.option("kafka.group.id", self._group)
-            .option("assign", json.dumps({topic: [int(span.partition)]}))
-            .option("startingOffsets", json.dumps({topic: {span.partition: span.start}}))
-            .option("endingOffsets", json.dumps({topic: {span.partition: span.end}}))
+            .option("assign", json.dumps({topic: [number]}))
+            .option("startingOffsets", json.dumps({topic: {str(number): span.start}}))
+            .option("endingOffsets", json.dumps({topic: {str(number): span.end}}))
             .option("failOnDataLoss", "true")
             .option("kafkaConsumer.pollTimeoutMs", str(_ANSWER_MS))
             .load()
@@ -175,10 +176,15 @@ class KafkaSource:
         }
 
     def _bounds(self) -> dict[str, Bounds]:
-        topic = self._topic()
-        told = str(topic.topicId().toString())
-        self._topic_id = "" if told == _NO_ID else told
-        found = sorted(int(info.partition()) for info in topic.partitions())
+        topics = self._topics()
+        told = {name: str(topic.topicId().toString()) for name, topic in topics.items()}
+        known = {name: found for name, found in told.items() if found != _NO_ID}
+        self._identity = identity_of(self._given.pattern, known)
+        found = in_order(
+            partition_name(self._given.pattern, name, int(info.partition()))
+            for name, topic in topics.items()
+            for info in topic.partitions()
+        )
         missing = [p for p in self._given.partitions if p not in found]
         if missing:
             raise InvalidInputError(
@@ -190,38 +196,43 @@ class KafkaSource:
         spec = jvm_of(self._spark).org.apache.kafka.clients.admin.OffsetSpec
         first = self._listed(wanted, spec.earliest())
         last = self._listed(wanted, spec.latest())
-        return {str(p): Bounds(first[p], last[p]) for p in wanted}
+        return {name: Bounds(first[name], last[name]) for name in wanted}
 
-    def _offset_at(self, partition: int, moment: int) -> int | None:
+    def _offset_at(self, partition: str, moment: int) -> int | None:
         """Returns the first message not older than a moment; None when all are."""
         spec = jvm_of(self._spark).org.apache.kafka.clients.admin.OffsetSpec.forTimestamp(moment)
         found = self._listed([partition], spec)[partition]
         return None if found < 0 else found
 
-    def _topic(self) -> Any:
-        """Returns the topic as the broker describes it.
+    def _topics(self) -> dict[str, Any]:
+        """Returns the topics as the broker describes them; of a pattern those that there are now.
 
         Raises:
-            SourceUnavailable: there is none, or no broker answers.
+            SourceUnavailable: the named one is missing, or no broker answers.
         """
-        topic = self._given.topic
+        wanted = [self._given.topic]
+        if self._given.pattern:
+            listed = self._answer(lambda admin: admin.listTopics().names())
+            wanted = matching(self._given.pattern, [str(name) for name in listed])
         names = jvm_of(self._spark).java.util.ArrayList()
-        names.add(topic)
-        return self._answer(lambda admin: admin.describeTopics(names).allTopicNames()).get(topic)
+        for name in wanted:
+            names.add(name)
+        told = self._answer(lambda admin: admin.describeTopics(names).allTopicNames())
+        return {name: told.get(name) for name in wanted}
 
-    def _listed(self, partitions: Sequence[int], spec: Any) -> dict[int, int]:
+    def _listed(self, partitions: Sequence[str], spec: Any) -> dict[str, int]:
         """Returns an offset of each partition; the latest one is that of committed messages."""
         jvm = jvm_of(self._spark)
         topic_partition = jvm.org.apache.kafka.common.TopicPartition
         asked = jvm.java.util.HashMap()
-        at = {p: topic_partition(self._given.topic, p) for p in partitions}
+        at = {name: topic_partition(*place_of(name, self._given.topic)) for name in partitions}
         for each in at.values():
             asked.put(each, spec)
         level = self._client()["isolation.level"].upper()
         isolation = jvm.org.apache.kafka.common.IsolationLevel.valueOf(level)
         options = jvm.org.apache.kafka.clients.admin.ListOffsetsOptions(isolation)
         told = self._answer(lambda admin: admin.listOffsets(asked, options).all())
-        return {p: int(told.get(each).offset()) for p, each in at.items()}
+        return {name: int(told.get(each).offset()) for name, each in at.items()}
 
     def _answer(self, ask: Any) -> Any:
         """Returns the answer of the broker.
@@ -232,8 +243,9 @@ class KafkaSource:
         try:
             return ask(self._open_admin()).get()
         except Exception as error:  # py4j's: of Kafka's classes only the text comes through
+            topic = self._given.topic or self._given.pattern
             raise SourceUnavailable(
-                f"kafka {self._given.brokers}, topic {self._given.topic}: {_reason(error)}", kind="source"
+                f"kafka {self._given.brokers}, topic {topic}: {_reason(error)}", kind="source"
             ) from error
 
     def _open_admin(self) -> Any:

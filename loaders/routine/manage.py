@@ -11,6 +11,7 @@ from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_change import with_kafka
 from seqstore.loaders.routine.kafka_properties import (
+    KafkaProperties,
     check_brokers,
     check_client,
     kafka_properties,
@@ -18,6 +19,7 @@ from seqstore.loaders.routine.kafka_properties import (
 )
 from seqstore.loaders.routine.properties import ALTERABLE
 from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from seqstore.loaders.routine.topics import PATTERN
 from seqstore.loaders.row_source import Target
 from seqstore.store.catalog.catalog import require_database
 from seqstore.store.catalog.transaction_record import now_ms
@@ -62,7 +64,12 @@ def create(
         path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed], secrets)
         spec = replace(spec, source_properties={"path": path})
     else:
-        _check_kafka(store, spec.source_properties, user, database_id)
+        found = _check_kafka(store, spec.source_properties, user, database_id)
+        if found.pattern and found.partitions:
+            raise InvalidInputError(
+                f"kafka_partitions belongs to kafka_topic, found {PATTERN}, which reads all partitions",
+                kind="bad_property",
+            )
         _check_secrets(spec.source_properties, secrets)
         spec = replace(spec, source_properties=with_group(spec.name, spec.source_properties))
     table_id = table.id if table is not None else 0
@@ -71,13 +78,14 @@ def create(
     return RoutineJobs(store.catalog).add(job)
 
 
-def _check_kafka(store: Store, given: Mapping[str, str], user: str, database_id: int = 0) -> None:
+def _check_kafka(store: Store, given: Mapping[str, str], user: str, database_id: int = 0) -> KafkaProperties:
     """Checks the properties of a Kafka job against the settings (R24); raises as `create`."""
     found, settings = kafka_properties(given, database_id), store.settings
     account = store.accounts.find(user)
     is_administrator = account is not None and account.may("ADMIN")
     check_brokers(found.brokers, settings.kafka_brokers, is_administrator=is_administrator)
     check_client(found.client, settings.kafka_properties)
+    return found
 
 
 def _check_secrets(given: Mapping[str, str], allowed: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from seqstore.loaders.routine.job import RoutineJob, Task
@@ -52,16 +52,23 @@ def offset_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> OffsetTroub
     return OffsetTrouble("; ".join(reasons) + ("" if moved else _remedy(job)), moved)
 
 
-def recreated_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> OffsetTrouble:
-    """Describes a log that was deleted and created again: every offset belongs to the deleted one."""
+def recreated_trouble(job: RoutineJob, bounds: Mapping[str, Bounds], gone: Set[str]) -> OffsetTrouble:
+    """Describes a log that was deleted and created again: every offset belongs to the deleted one.
+
+    Args:
+        gone: the partitions of the job that belong to it.
+    """
     policy = _reset_policy(job)
+    read = {name: offset for name, offset in job.progress.items() if name in gone}
     reason = (
-        f"the topic was deleted and created again after it was read up to {dict(job.progress)}: offsets "
+        f"the topic was deleted and created again after it was read up to {read}: offsets "
         "of the deleted topic do not apply to the new one"
     )
     if not policy:
-        return OffsetTrouble(f"{reason}{_remedy(job)}; state an offset for every partition")
-    moved = {name: _reset(found, policy) for name, found in bounds.items()}
+        which = "of it" if len(gone) < len(job.progress) else ""
+        return OffsetTrouble(f"{reason}{_remedy(job)}; state an offset for every partition {which}".rstrip())
+    is_all = len(gone) == len(job.progress)
+    moved = {name: _reset(found, policy) for name, found in bounds.items() if is_all or name in gone}
     return OffsetTrouble(f"{reason}; moved to {moved}, for property.auto.offset.reset is {policy}", moved)
 
 

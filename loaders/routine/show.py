@@ -11,6 +11,7 @@ from seqstore.loaders.jobs.statements import Line, format_time
 from seqstore.loaders.routine.job import PAUSED, RoutineJob
 from seqstore.loaders.routine.properties import EXEC_MEM_LIMIT
 from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
+from seqstore.loaders.routine.topics import PATTERN, in_order
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.runtime.secret_words import without_secrets, without_values
@@ -138,8 +139,8 @@ def _source_properties(job: RoutineJob) -> dict[str, str]:
     if job.spec.source != KAFKA:
         return _shown(job.spec)
     return {
-        "topic": given.get("kafka_topic", ""),
-        "currentKafkaPartitions": ",".join(sorted(job.progress, key=int)),
+        "topic": given.get("kafka_topic") or given.get(PATTERN, ""),
+        "currentKafkaPartitions": ",".join(in_order(job.progress)),
         "brokerList": given.get("kafka_broker_list", ""),
     }
 

@@ -103,7 +103,8 @@ class RoutineSpec(RowsSpec):
 
     def _check_multi(self, mode: str) -> None:
         """Checks a multi-table load: it has no columns or conditions, which belong to one table (R3)."""
-        if mode != "UPSERT":
+        is_changes = self.properties.get("format", "").lower() in CHANGE_FORMATS
+        if mode != "UPSERT" and not (mode == "UPDATE_FLEXIBLE_COLUMNS" and is_changes):
             raise _bad("Partial update is not supported in multi-table load.")  # F27
         if self.columns or self.assignments or self.where or self.preceding_filter:
             raise _bad("Multi-table load does not support setting columns info")

@@ -252,7 +252,8 @@ class TaskRun:
             begin = partial(to.letters, self._store, body.table)
             self._letters[body.table] = DeadLetters(begin, self.label)
         topic = self._spec.source_properties.get("kafka_topic", "")
-        source = piece.path or f"{topic}/{piece.span.partition} from offset {piece.span.start}"
+        read = f"{topic}/{piece.span.partition}" if topic else piece.span.partition
+        source = piece.path or f"{read} from offset {piece.span.start}"
         where = piece.path or f"partition {piece.span.partition}"
         where += f", table {body.table}" if body.table else ""
         headers = kept_headers(self._spec.given(piece.path), options, target.schema.names)

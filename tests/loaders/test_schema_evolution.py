@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.schema.column import Column
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.types.column_types import parse_type
-from tests.support.changes.messages import envelope
+from tests.support.changes.messages import envelope, with_schema
 from tests.support.children import MODULES
 from tests.support.statements import dicts
 
@@ -190,6 +191,38 @@ def test_messages_declare_types_by_their_schema(store: Store) -> None:
     )
     assert (columns(store)["at"], columns(store)["n"]) == ("DATETIME(6)", "INT")
     assert str(rows(store)[0]["at"]) == "2024-06-01 08:00:00"
+
+
+def defaulted(name: str, default: object, kind: str = "int32", logical: str = "") -> str:
+    """Returns a message whose schema has a field with a default, and whose row has it as NULL."""
+    field: dict[str, Any] = {"field": name, "type": kind, "optional": True, "default": default}
+    fields = [{"field": "k", "type": "int32"}, field | ({"name": logical} if logical else {})]
+    payload = envelope("c", 9, after={"k": 9, name: None}, table="t")
+    return json.dumps(with_schema(payload, fields))
+
+
+@pytest.mark.parametrize(
+    ("default", "kind", "logical", "stored"),
+    [
+        (7, "int32", "", 7),
+        (True, "boolean", "", True),
+        ("none", "string", "", "none"),
+        (1.5, "double", "", 1.5),
+        (19723, "int32", "io.debezium.time.Date", date(2024, 1, 1)),
+        (0, "int64", "io.debezium.time.MicroTimestamp", None),
+        ("1970-01-01T00:00:00.000000Z", "string", "io.debezium.time.ZonedTimestamp", None),
+        ("76019d1a-ad2e-4b22-96e9-1a6d6543c818", "string", "io.debezium.data.Uuid", None),
+        ([1], "array", "", None),
+    ],
+)
+def test_rows_of_before_a_column_have_the_default_of_the_source(
+    store: Store, default: object, kind: str, logical: str, stored: object
+) -> None:
+    """EV11: defaults that the source computes are not known, so they are NULL."""
+    load(store, '{"k": 1}', format="json")
+    text = defaulted("x", default, kind, logical)
+    assert load(store, text, format="debezium_json", schema_evolution="widen")["Status"] == "Success"
+    assert [row["x"] for row in rows(store)] == [stored, None]
 
 
 @pytest.mark.parametrize(

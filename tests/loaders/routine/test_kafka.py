@@ -347,6 +347,39 @@ def test_one_topic_fills_many_tables(server: Server, broker: KafkaBroker) -> Non
     server.ask(f"STOP ROUTINE LOAD FOR {name}")
 
 
+def test_one_job_reads_all_topics_of_a_pattern(server: Server, broker: KafkaBroker) -> None:
+    """R39: topics that are made while it runs too; one that is made anew pauses the job, the others stay"""
+    made = [new_job(server, broker) for _ in range(3)]
+    tables = [job.table.rpartition(".")[2] for job in made]
+    topics = [Topic(broker.address, f"all.{name}", 2) for name in tables[:2]]
+    Topic(broker.address, f"not.all.{tables[0]}").put([f"{tables[0]}|9,9"])
+    for number, topic in enumerate(topics):
+        topic.put([f"{tables[number]}|1,{number}"], 1)
+    name = f"{made[0].name}all"
+    server.ask(
+        f"""CREATE ROUTINE LOAD {name} COLUMNS TERMINATED BY "," PROPERTIES ({EVERY_SECOND})
+        FROM KAFKA ("kafka_broker_list" = "{broker.address}", "kafka_topic_pattern" = "all[.].*")"""
+    )
+    ends = {f"{topic.name}-1": 1 for topic in topics}
+    wait_until(lambda: ends.items() <= server.progress(name).items(), "both", lambda: str(server.show(name)))
+    late = Topic(broker.address, f"all.{tables[2]}")
+    late.put([f"{tables[2]}|1,2"])
+    wait_until(lambda: server.progress(name).get(f"{late.name}-0") == 1, "the topic that came later")
+    assert [job.rows for job in made] == [[(1, 0)], [(1, 1)], [(1, 2)]]
+    late.delete()
+    late.make_again()
+    late.put([f"{tables[2]}|2,2"])
+    assert f"{{'{late.name}-0': 1}}: offsets" in server.wait_for_pause(name)
+    server.ask(
+        f'ALTER ROUTINE LOAD FOR {name} FROM KAFKA ("kafka_partitions" = "{late.name}-0", '
+        '"kafka_offsets" = "OFFSET_BEGINNING")'
+    )
+    server.ask(f"RESUME ROUTINE LOAD FOR {name}")
+    wait_until(lambda: made[2].rows == [(1, 2), (2, 2)], "the new one", lambda: str(server.show(name)))
+    assert made[0].rows == [(1, 0)]
+    server.ask(f"STOP ROUTINE LOAD FOR {name}")
+
+
 def test_where_partitions_begin(server: Server, broker: KafkaBroker) -> None:
     """R24, R25: numbers, words, times; a partition list leaves others alone and must fit the topic."""
     job = new_job(server, broker, partitions=4)

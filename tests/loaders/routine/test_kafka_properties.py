@@ -25,8 +25,8 @@ def test_partitions_and_offsets_belong_together() -> None:
     """R24"""
     given = {**PLAIN, "kafka_partitions": "0, 2,1", "kafka_offsets": "5,OFFSET_END, offset_beginning"}
     found = kafka_properties(given)
-    assert found.partitions == (0, 2, 1)
-    assert found.offsets == {0: "5", 2: "OFFSET_END", 1: "OFFSET_BEGINNING"}
+    assert found.partitions == ("0", "2", "1")
+    assert found.offsets == {"0": "5", "2": "OFFSET_END", "1": "OFFSET_BEGINNING"}
     assert (kafka_properties(PLAIN).partitions, kafka_properties(PLAIN).default_offset) == ((), "OFFSET_END")
     begin = {**PLAIN, "property.kafka_default_offsets": "OFFSET_BEGINNING"}
     assert kafka_properties(begin).default_offset == "OFFSET_BEGINNING"

@@ -319,3 +319,26 @@ def test_kafka_messages_become_lines_of_key_and_value() -> None:
     values = pa.array([None, b'{"a":\r\n1}', b'{"a":\t2}'], pa.binary())
     found = keyed_messages(keys, values).to_pylist()
     assert found == [b'{"k": 1}\tnull', b'\t{"a":  1}', b'{"k": 2}\t{"a": 2}']
+
+
+def test_messages_that_lack_values_keep_the_stored_ones_in_many_tables(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R3, F27"""
+    for table in ("a", "b"):
+        dicts(
+            session,
+            f"CREATE TABLE {table} (k BIGINT NOT NULL, n INT, body STRING) UNIQUE KEY (k) "
+            "DISTRIBUTED BY HASH (k) PROPERTIES ('function_column.sequence_type' = 'bigint', "
+            "'enable_unique_key_skip_bitmap_column' = 'true')",
+        )
+    mode = "'format' = 'debezium_json', 'unique_key_update_mode' = 'UPDATE_FLEXIBLE_COLUMNS'"
+    make(session, tmp_path, "", mode)
+    lines = []
+    for table in ("a", "b"):
+        kept = {"k": 1, "n": 2, "body": "__debezium_unavailable_value"}
+        lines.append(json.dumps(envelope("c", 1, after={"k": 1, "n": 1, "body": table}, table=table)))
+        lines.append(json.dumps(envelope("u", 2, after=kept, table=table)))
+    put(tmp_path, "1.txt", *lines)
+    drain(store)
+    assert (rows(session, "a"), rows(session, "b")) == ([(1, 2, "a")], [(1, 2, "b")])

@@ -1,0 +1,93 @@
+"""The real Debezium engine as a process: PostgreSQL or MariaDB in, Kafka out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from bench.kafka_jars import java, listed_jars
+
+_FILES: Final = Path(__file__).parent
+_JVM: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:TieredStopAtLevel=1")
+
+
+def debezium_jars() -> list[Path]:
+    """The jars of the engine and its connectors, fetched once.
+
+    Raises:
+        JarsUnreachableError: they are not here and cannot be fetched.
+    """
+    return listed_jars(_FILES / "jars.txt", "debezium")
+
+
+class Debezium:
+    """One engine and its position; it ends with the process that started it, or by `kill`.
+
+    Args:
+        directory: of its properties, its position and its log; made.
+        brokers: of Kafka.
+        partitions: of each topic that it makes.
+        connector: its properties.
+    """
+
+    def __init__(self, directory: Path, brokers: str, partitions: int, connector: Mapping[str, str]) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        given = {
+            "name": "engine",
+            "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+            "offset.storage.file.filename": str(directory / "position"),
+            "offset.flush.interval.ms": "200",
+            "poll.interval.ms": "50",
+            "kafka.bootstrap.servers": brokers,
+            "kafka.partitions": str(partitions),
+            **connector,
+        }
+        text = "".join(f"{name}={value}\n" for name, value in given.items())
+        (directory / "engine.properties").write_text(text.replace("\\", "\\\\"))
+        self._classpath = os.pathsep.join(map(str, debezium_jars()))
+
+    @property
+    def log(self) -> str:
+        return (self._directory / "log").read_text(errors="replace")[-6000:]
+
+    def start(self) -> None:
+        program, given = str(_FILES / "DebeziumToKafka.java"), str(self._directory / "engine.properties")
+        with (self._directory / "log").open("ab") as out:
+            command = [java(), *_JVM, "-cp", self._classpath, program, given]
+            self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._directory)
+
+    def require_alive(self) -> None:
+        assert self._process is not None
+        assert self._process.poll() is None, self.log
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def postgres_properties(port: int, topics: str = "shop", **more: str) -> dict[str, str]:
+    """Of the connector for a database `shop`; further ones with `_` for each dot.
+
+    Args:
+        topics: the first part of their names.
+    """
+    given = {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(port),
+        "database.user": "postgres",
+        "database.password": "",
+        "database.dbname": "shop",
+        "plugin.name": "pgoutput",
+        "topic.prefix": topics,
+        "schema.include.list": "public",
+    }
+    return given | {name.replace("_", "."): value for name, value in more.items()}
