@@ -8,6 +8,7 @@ feeds_run.py        three of them at once, comparison with the source
 routine_run.py      the same events as files that a routine load reads
 spark_run.py        the same events through PySpark
 broker_run.py       the same events as files, by a broker load that is killed in the middle
+changes_run.py      the same events as the change stream of a database, whose table makes itself
 spark_job.py        that as a job of its own
 spark_process.py    which is started, and killed in the middle
 screen.py           the printed output
@@ -19,6 +20,7 @@ import time
 from pathlib import Path
 
 from seqstore.cli.demo.broker_run import run_broker
+from seqstore.cli.demo.changes_run import run_changes
 from seqstore.cli.demo.feeds_run import run_feeds
 from seqstore.cli.demo.flights import event_stream, read_flights
 from seqstore.cli.demo.flights_run import run_flights
@@ -64,6 +66,7 @@ def run(
         run_routine(store, stream, flights, screen)
         has_spark = with_spark and run_spark(store, stream, screen)
         run_broker(store, stream, screen, engine="spark" if has_spark else "local")
+        run_changes(store, stream, flights, screen)
         check_tables(store, screen)
     screen.say(f"\nDone in {time.perf_counter() - started:.0f} s; the tables are in {data_dir}. Try:")
     screen.say(f"  seqstore --data-dir {data_dir} history flights.flights")

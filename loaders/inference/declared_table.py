@@ -24,6 +24,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import evaluate, try_cast
 from seqstore.store.types.column_types import ColumnType
 
+NO_KEY: Final = "no_key"
 _KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
 _SEQUENCES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT", "DATE", "DATETIME")
 
@@ -132,7 +133,7 @@ def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:
     raise InvalidInputError(
         "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
         "each line); name them by the header auto_create_key, or create the table first",
-        kind="no_schema",
+        kind=NO_KEY,
     )
 
 

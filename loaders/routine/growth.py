@@ -10,13 +10,13 @@ from typing import Final
 
 from seqstore.loaders.dead_letters.letters import SUFFIX, check_target, letters_schema
 from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.inference.declared_table import table_of
+from seqstore.loaders.inference.declared_table import NO_KEY, table_of
 from seqstore.loaders.inference.field_values import field_values
 from seqstore.loaders.inference.needed_schema import NeededSchema
 from seqstore.loaders.routine.destination import Destination
 from seqstore.loaders.routine.source import Body, Piece
 from seqstore.loaders.routine.spec import RoutineSpec
-from seqstore.store.errors import NotFoundError
+from seqstore.store.errors import InvalidInputError, NotFoundError
 from seqstore.store.publish.evolution import Evolution
 from seqstore.store.sql.session.show_output import create_table_text
 from seqstore.store.store import Store
@@ -33,6 +33,7 @@ class Growth:
 
     Attributes:
         is_on: the job may change schemas or make tables, or has tables of dead letters.
+        refused: tables that cannot be made, with the reason; their messages are bad rows.
     """
 
     def __init__(self, store: Store, spec: RoutineSpec, table: Table | None) -> None:
@@ -40,6 +41,7 @@ class Growth:
         options = spec.options("")
         self._evolves, self._creates = options.evolves, options.auto_create
         self._keeps = options.dead_letters and spec.is_multi
+        self.refused: dict[str, str] = {}
         self.is_on = self._evolves or self._creates or self._keeps
 
     def begin(self, pieces: Sequence[Piece]) -> dict[str, Evolution]:
@@ -47,12 +49,7 @@ class Growth:
         for piece in pieces if self._creates else ():
             for body in piece.bodies():
                 if body.table and self._is_missing(body.table):
-                    with body.open() as opened:
-                        schema = table_of(opened, self._options(piece, body))
-                    self._store.create_table(
-                        f"{self._spec.database}.{body.table}", schema, if_not_exists=True
-                    )
-                    _log.info("routine load %s: %s", self._spec.name, create_table_text(body.table, schema))
+                    self._create(piece, body)
         for name in self._tables(pieces) if self._keeps else ():
             if not self._is_missing(name):
                 check_target(name)
@@ -60,13 +57,25 @@ class Growth:
                 self._store.create_table(full, letters_schema(), if_not_exists=True)
         return self.needed_by(pieces)
 
+    def _create(self, piece: Piece, body: Body) -> None:
+        try:
+            with body.open() as opened:
+                schema = table_of(opened, self._options(piece, body))
+        except InvalidInputError as error:
+            if error.kind != NO_KEY:
+                raise
+            self.refused[body.table] = error.message
+            return
+        self._store.create_table(f"{self._spec.database}.{body.table}", schema, if_not_exists=True)
+        _log.info("routine load %s: %s", self._spec.name, create_table_text(body.table, schema))
+
     def _tables(self, pieces: Sequence[Piece]) -> list[str]:
         names = [body.table for piece in pieces for body in piece.bodies() if body.table]
-        return list(dict.fromkeys(names))
+        return [name for name in dict.fromkeys(names) if name not in self.refused]
 
     def is_needed_by(self, piece: Piece, to: Destination) -> bool:
         """Returns whether a piece needs a table or a schema that a task does not have."""
-        if self._creates and any(body.table and self._is_missing(body.table) for body in piece.bodies()):
+        if self._creates and any(map(self._is_missing, self._tables([piece]))):
             return True
         if self._keeps and any(self._is_missing(f"{name}{SUFFIX}") for name in self._tables([piece])):
             return True
@@ -95,7 +104,7 @@ class Growth:
         needed: dict[str, NeededSchema] = {}
         for piece in pieces:
             for body in piece.bodies():
-                if body.table or not self._spec.is_multi:
+                if body.table not in self.refused and (body.table or not self._spec.is_multi):
                     self._see(needed, piece, body, to)
         evolutions = {}
         for name, schema in needed.items():

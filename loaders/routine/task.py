@@ -33,7 +33,7 @@ from seqstore.loaders.routine.source import Body, Piece, Source, Span
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
-from seqstore.loaders.source import BadRow, described_max, keeping_bad_rows
+from seqstore.loaders.source import BadRow, Place, described_max, keeping_bad_rows, shown
 from seqstore.store.load.load import Load
 from seqstore.store.publish.evolution import Evolution
 from seqstore.store.store import Store
@@ -213,6 +213,9 @@ class TaskRun:
             self._note(row, _Origin(where))
         if self._spec.is_multi and not body.table:
             return
+        if body.table in self._growth.refused:
+            self._refuse(body, _Origin(where))
+            return
         rows = self._rows.get(body.table)
         if rows is None:
             rows = self._rows[body.table] = _TableRows(*to.of(body.table), self._counts, self._note)
@@ -239,6 +242,15 @@ class TaskRun:
                 if sum(each.buffer.fullness for each in self._rows.values()) >= 1:
                     self._write()
                     rows.begin(origin)
+
+    def _refuse(self, body: Body, origin: _Origin) -> None:
+        """Counts the messages of a table that cannot be made."""
+        with body.open() as opened:
+            lines = opened.read().splitlines()
+        self._counts.filtered += len(lines)
+        reason = self._growth.refused[body.table]
+        for line in lines[: described_max()]:
+            self._note(BadRow(Place(0, shown(line)), reason), origin)
 
     def _write(self) -> None:
         for rows in self._rows.values():

@@ -22,6 +22,14 @@ from seqstore.store import InvalidInputError, Table
 from seqstore.store.errors import LoadRejectedError
 from seqstore.store.load.load import Load
 
+# Of stream and routine loads: a sink's epoch has one schema, which its executors stage files for.
+_NOT_OF_SINKS: Final = (
+    "auto_create",
+    "auto_create_key",
+    "auto_create_sequence",
+    "dead_letters",
+    "schema_evolution",
+)
 HEADERS: Final = ("format", "change_table", "change_position", "change_time_unit", "timezone")
 
 
@@ -40,8 +48,16 @@ def split_options(options: Mapping[str, Any]) -> tuple[StreamLoadOptions | None,
     """Splits the options of a sink into those of the messages, None for a frame of rows, and the others.
 
     Raises:
-        InvalidInputError: the format is no change stream, or an option has a bad value.
+        InvalidInputError: the format is no change stream, an option has a bad value, or only other loads
+            have it.
     """
+    refused = next((name for name in _NOT_OF_SINKS if name in options), None)
+    if refused is not None:
+        raise InvalidInputError(
+            f"option {refused}: the sink of PySpark does not have it; alter or create the table before the "
+            "query, or load the messages by a routine load (FROM KAFKA), which has it",
+            kind="not_supported",
+        )
     own = {name: str(options[name]) for name in HEADERS if options.get(name) is not None}
     others = {name: value for name, value in options.items() if name not in HEADERS}
     if not own:

@@ -505,6 +505,24 @@ def test_a_routine_load_makes_the_tables_that_messages_name(
     assert [list(store.table(f"db.{name}").schema.key) for name in ("one", "two")] == [["k"], ["id"]]
 
 
+def test_messages_without_a_key_do_not_hold_up_those_of_other_tables(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """EV10."""
+    keyless = json.dumps(envelope("c", 1, after={"v": 1}, table="keyless"))
+    lines = [keyless, message("one", {"k": 1}, v="a"), keyless, message("two", {"id": 1}, n=2)]
+    (tmp_path / "in/a.json").write_text("\n".join(lines))
+    dicts(
+        session,
+        "CREATE ROUTINE LOAD job PROPERTIES ('auto_create' = 'true', 'format' = 'debezium_json', "
+        f"'schema_evolution' = 'add', 'max_error_number' = '2') FROM FILES ('path' = '{tmp_path}/in/*.json')",
+    )
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.state, job.statistic.loaded_rows, job.statistic.error_rows) == ("RUNNING", 2, 2)
+    assert store.tables("db") == ["one", "t", "two"]
+    assert "auto_create_key" in Path(job.error_urls[0]).read_text()
+
+
 def test_making_tables_needs_the_create_privilege(store: Store, tmp_path: Path) -> None:
     """EV10."""
     store.accounts.create("ann", "one")

@@ -102,7 +102,8 @@ public final class DebeziumToKafka {
                 if (error.getCause() instanceof TopicExistsException) {
                     return;
                 }
-                Thread.sleep(200); // the broker is away
+                error.printStackTrace(); // the broker is away
+                Thread.sleep(200);
             }
         }
     }

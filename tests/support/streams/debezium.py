@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Final
 from bench.kafka_jars import java, listed_jars
 
 _FILES: Final = Path(__file__).parent
+PAGE: Final = Path(__file__).parents[3] / "docs/live-copy.md"
 _JVM: Final = ("-Xms64m", "-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:TieredStopAtLevel=1")
 
 
@@ -58,12 +61,21 @@ class Debezium:
     def start(self) -> None:
         program, given = str(_FILES / "DebeziumToKafka.java"), str(self._directory / "engine.properties")
         with (self._directory / "log").open("ab") as out:
-            command = [java(), *_JVM, "-cp", self._classpath, program, given]
+            logging = f"-Dlog4j.configuration={(_FILES / 'log4j.properties').as_uri()}"
+            command = [java(), *_JVM, logging, "-cp", self._classpath, program, given]
             self._process = subprocess.Popen(command, stdout=out, stderr=out, cwd=self._directory)
 
     def require_alive(self) -> None:
         assert self._process is not None
         assert self._process.poll() is None, self.log
+
+    @property
+    def stacks(self) -> str:
+        """Where its threads stand."""
+        assert self._process is not None
+        command = [str(Path(java()).with_name("jstack")), str(self._process.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        return done.stdout[:20_000]
 
     def kill(self) -> None:
         """kill -9."""
@@ -73,21 +85,14 @@ class Debezium:
             self._process = None
 
 
-def postgres_properties(port: int, topics: str = "shop", **more: str) -> dict[str, str]:
-    """Of the connector for a database `shop`; further ones with `_` for each dot.
+def postgres_properties(port: int, topics: str = "shop") -> dict[str, str]:
+    """Of the connector of the page `live-copy.md`, for the database `shop` of another port.
 
     Args:
         topics: the first part of their names.
     """
-    given = {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(port),
-        "database.user": "postgres",
-        "database.password": "",
-        "database.dbname": "shop",
-        "plugin.name": "pgoutput",
-        "topic.prefix": topics,
-        "schema.include.list": "public",
-    }
-    return given | {name.replace("_", "."): value for name, value in more.items()}
+    found = re.search(r'```json title="connector.json"\n(?P<text>.*?)```', PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    given: dict[str, str] = json.loads(found["text"])["config"]
+    own = {"database.hostname": "127.0.0.1", "database.port": str(port), "topic.prefix": topics}
+    return given | own

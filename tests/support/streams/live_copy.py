@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.kafka_broker import KafkaBroker
 from tests.support.kafka import Server, wait_until
-from tests.support.streams.debezium import Debezium, postgres_properties
+from tests.support.streams.debezium import PAGE, Debezium, postgres_properties
+from tests.support.streams.messages import ends_of, messages_of
 from tests.support.streams.postgres import Postgres
 
 PARTITIONS: Final = 2
@@ -94,6 +96,13 @@ def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=None)
 
 
+def page_statements() -> str:
+    """The second of the two commands of the page `live-copy.md`."""
+    found = re.search(r"seqstore sql -e '(?P<text>[^']*)'", PAGE.read_text())
+    assert found is not None
+    return re.sub(r"(?m)^> ", "", found["text"])
+
+
 Rows = dict[tuple[Any, ...], dict[str, Any]]
 
 
@@ -124,15 +133,18 @@ class LiveCopy:
         wait_until(self._has_first, "the first streamed row", self.told)
 
     def create(self, database: str, pattern: str, mode: str = "UPDATE_FLEXIBLE_COLUMNS") -> None:
-        """Makes a database and the job that fills it."""
-        self.server.ask(f"CREATE DATABASE {database}")
-        self.server.ask(
-            f"""CREATE ROUTINE LOAD {database}.copy
-            PROPERTIES ("format" = "debezium_json", "auto_create" = "true", "schema_evolution" = "widen",
-                "unique_key_update_mode" = "{mode}",
-                "timezone" = "UTC", "max_batch_interval" = "1", "desired_concurrent_number" = "3")
-            FROM KAFKA ("kafka_broker_list" = "{self.broker.address}", "kafka_topic_pattern" = "{pattern}")"""
-        )
+        """Makes a database and the job that fills it, by the statements of the manual's page."""
+        changed = {
+            "localhost:9092": self.broker.address,
+            "shop[.]public[.].*": pattern,
+            "DATABASE shop": f"DATABASE {database}",
+            "LOAD shop.copy": f"LOAD {database}.copy",
+            "UPDATE_FLEXIBLE_COLUMNS": mode,
+        }
+        for statement in page_statements().split(";"):
+            for old, new in changed.items():
+                statement = statement.replace(old, new)
+            self.server.ask(statement)
 
     def close(self) -> None:
         self.debezium.kill()
@@ -175,19 +187,7 @@ class LiveCopy:
 
     def ends(self, topics: str) -> dict[str, int]:
         """The next offset of each partition of topics that begin so, by the job's names."""
-        consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": "ends", "log_level": 0})
-        try:
-            found = consumer.list_topics(timeout=60).topics
-            return {
-                f"{name}-{number}": consumer.get_watermark_offsets(TopicPartition(name, number), timeout=60)[
-                    1
-                ]
-                for name, topic in found.items()
-                if name.startswith(topics)
-                for number in topic.partitions
-            }
-        finally:
-            consumer.close()
+        return ends_of(self.broker.address, topics)
 
     def settle(self) -> None:
         """Waits until the last change is in Kafka, and everything in Kafka in the store."""
@@ -276,7 +276,8 @@ class LiveCopy:
 
     def shuffle(self, topics: str, to: str, seed: int, without: Sequence[str]) -> None:
         """Writes all messages of topics once more, in no order, to one topic."""
-        messages = self._messages(topics, without)
+        left_out = tuple(f"{topics}{table}-" for table in without)
+        messages = messages_of(self.broker.address, topics, left_out)
         random.Random(seed).shuffle(messages)
         admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 0})
         admin.create_topics([NewTopic(to, PARTITIONS, 1)])[to].result(60)
@@ -285,25 +286,6 @@ class LiveCopy:
             producer.produce(to, value, key, partition=number % PARTITIONS)
             producer.poll(0)
         assert producer.flush(120) == 0
-
-    def _messages(self, topics: str, without: Sequence[str]) -> list[tuple[bytes | None, bytes | None]]:
-        tables = tuple(f"{topics}{table}-" for table in without)
-        ends = {name: end for name, end in self.ends(topics).items() if not name.startswith(tables)}
-        consumer = Consumer({"bootstrap.servers": self.broker.address, "group.id": "again", "log_level": 0})
-        places = [TopicPartition(*_place(name), 0) for name, end in ends.items() if end]
-        consumer.assign(places)
-        found: list[tuple[bytes | None, bytes | None]] = []
-        deadline = time.monotonic() + 120
-        while len(found) < sum(ends.values()):
-            assert time.monotonic() < deadline
-            found += [(message.key(), message.value()) for message in consumer.consume(1000, 1)]
-        consumer.close()
-        return found
-
-
-def _place(name: str) -> tuple[str, int]:
-    topic, _, number = name.rpartition("-")
-    return topic, int(number)
 
 
 def _form(kind: str, side: int, value: Any) -> Any:

@@ -1,0 +1,206 @@
+"""Records the change streams of real databases: `python -m tests.support.streams.record`.
+
+Needs PostgreSQL, MariaDB's server and Java. Each database does the same work; Debezium's messages of it, as
+lines of key, tab and value, and the rows that the tables end with go to `recorded/`. Tests load them without
+servers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bench.kafka_broker import KafkaBroker, running_broker
+from tests.support.streams.debezium import Debezium, postgres_properties
+from tests.support.streams.messages import ends_of, messages_of
+from tests.support.streams.postgres import running_postgres
+
+RECORDED: Final = Path(__file__).with_name("recorded")
+_TABLE: Final = """
+CREATE TABLE things (id INT PRIMARY KEY, name VARCHAR(40), price DECIMAL(9, 2), day DATE, note TEXT);
+CREATE TABLE pairs (a INT, b INT, n BIGINT, PRIMARY KEY (a, b));
+INSERT INTO things (id, name, price) VALUES (1, 'old', 1.50), (2, 'old', 2.50), (3, 'old', NULL);
+INSERT INTO pairs VALUES (1, 1, 0), (1, 2, 0);
+"""
+_WORK: Final = (
+    "UPDATE things SET price = price + 1",
+    "INSERT INTO things VALUES (4, 'tab\tand \"quote\"', 99.99, '2024-02-29', 'ünï😀')",
+    "INSERT INTO things VALUES (5, NULL, NULL, NULL, NULL)",
+    "BEGIN; DELETE FROM things WHERE id = 4; INSERT INTO things (id, name) VALUES (4, 'anew'); "
+    "UPDATE things SET name = 'changed' WHERE id = 4; COMMIT",
+    "UPDATE things SET id = 30 WHERE id = 3",
+    "BEGIN; DELETE FROM things WHERE id = 1; ROLLBACK",
+    "UPDATE pairs SET n = n + 1",
+    "UPDATE pairs SET b = b + 10 WHERE a = 1",
+    "INSERT INTO pairs VALUES (1, 1, 9), (1, 2, 9)",
+    "DELETE FROM pairs WHERE b = 12",
+    "ALTER TABLE things ADD COLUMN more BIGINT DEFAULT 7",
+    "UPDATE things SET more = 8 WHERE id = 2",
+    "DELETE FROM things WHERE id = 5",
+    "INSERT INTO things (id, name) VALUES (5, 'back')",
+)
+_NEXT_LOG: Final = "FLUSH BINARY LOGS"  # MariaDB goes on in another file, at a smaller position
+
+Run = Callable[[str], str]
+
+
+def main() -> None:
+    RECORDED.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch, running_broker(Path(scratch) / "kafka") as broker:
+        with running_postgres() as postgres:
+            postgres.run("ALTER SYSTEM SET wal_writer_delay = '10ms'")
+            given = postgres_properties(postgres.port, "postgresql")
+            _record("postgresql", postgres.run, broker, Path(scratch), given)
+        with _running_mariadb() as (port, run):
+            _record("mariadb", run, broker, Path(scratch), _mariadb_properties(port, Path(scratch)))
+
+
+def _record(name: str, run: Run, broker: KafkaBroker, scratch: Path, given: dict[str, str]) -> None:
+    run(_TABLE)
+    engine = Debezium(scratch / name, broker.address, 1, given)
+    engine.start()
+    _wait(lambda: "first" in _streamed(broker, name, run), engine)
+    for number, statement in enumerate(_WORK):
+        run(statement)
+        if number in (3, 7) and name == "mariadb":
+            run(_NEXT_LOG)
+    run("UPDATE things SET name = 'last' WHERE id = 100")
+    _wait(lambda: "last" in _values(broker, name), engine)
+    engine.kill()
+    lines = [
+        f"{(key or b'').decode()}\t{value.decode()}\n"
+        for key, value in messages_of(broker.address, name)
+        if value
+    ]
+    (RECORDED / f"{name}.json").write_text("".join(lines))
+    (RECORDED / f"{name}.rows.json").write_text(
+        json.dumps(_rows(run, name), indent=1, ensure_ascii=False) + "\n"
+    )
+
+
+def _streamed(broker: KafkaBroker, name: str, run: Run) -> str:
+    """Inserts a row until a change of it comes: then the snapshot is over."""
+    if not ends_of(broker.address, name):
+        return ""
+    verb = (
+        "ON CONFLICT (id) DO UPDATE SET name = excluded.name"
+        if name == "postgresql"
+        else ("ON DUPLICATE KEY UPDATE name = VALUES(name)")
+    )
+    run(f"INSERT INTO things (id, name) VALUES (100, 'first') {verb}")
+    return _values(broker, name)
+
+
+def _values(broker: KafkaBroker, name: str) -> str:
+    found = [json.loads(value)["payload"] for _, value in messages_of(broker.address, name) if value]
+    return " ".join(str((each.get("after") or {}).get("name")) for each in found if each.get("op") != "r")
+
+
+def _wait(is_so: Callable[[], bool], engine: Debezium) -> None:
+    deadline = time.monotonic() + 300
+    while not is_so():
+        engine.require_alive()
+        assert time.monotonic() < deadline, engine.log
+        time.sleep(0.5)
+
+
+def _rows(run: Run, name: str) -> dict[str, Any]:
+    """The rows as texts, by table."""
+    found = {}
+    for table, columns in (("things", "id, name, price, day, note, more"), ("pairs", "a, b, n")):
+        text = ", ".join(
+            f"CAST({each} AS {'CHAR' if name == 'mariadb' else 'TEXT'})" for each in columns.split(", ")
+        )
+        array = f"JSON_ARRAY({text})" if name == "mariadb" else f"json_build_array({text})"
+        order = ", ".join(columns.split(", ")[: 1 if table == "things" else 2])
+        told = run(f"SELECT {array} FROM {table} ORDER BY {order}")
+        found[table] = [json.loads(line) for line in told.splitlines()]
+    return found
+
+
+def _mariadb_properties(port: int, scratch: Path) -> dict[str, str]:
+    return {
+        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
+        "database.hostname": "127.0.0.1",
+        "database.port": str(port),
+        "database.user": "copier",
+        "database.password": "secret",
+        "database.server.id": "77",
+        "database.ssl.mode": "disable",
+        "topic.prefix": "mariadb",
+        "database.include.list": "shop",
+        "include.schema.changes": "false",
+        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
+        "schema.history.internal.file.filename": str(scratch / "history"),
+    }
+
+
+@contextmanager
+def _running_mariadb() -> Iterator[tuple[int, Run]]:
+    """A new MariaDB with row-based binlogs and a database `shop`; its port, and what runs statements."""
+    home = Path(tempfile.mkdtemp(prefix="seqstore-mariadb-"))
+    user = "mysql" if os.getuid() == 0 else None
+    if user is not None:
+        shutil.chown(home, user)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    data, door = home / "data", home / "door"
+    common = ["--no-defaults", f"--datadir={data}"]
+    install = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
+    subprocess.run(install, user=user, cwd=home, check=True, capture_output=True, timeout=300)
+    server = subprocess.Popen(
+        ["/usr/sbin/mariadbd", *common, f"--socket={door}", f"--port={port}", "--bind-address=127.0.0.1",
+         "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1",
+         "--character-set-server=utf8mb4", f"--pid-file={home / 'pid'}"],
+        user=user, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def run(statements: str, database: str = "shop") -> str:
+        client = [
+            "mariadb",
+            "--no-defaults",
+            f"--socket={door}",
+            "-uroot",
+            "-BNr",
+            "--default-character-set=utf8mb4",
+        ]
+        done = subprocess.run(
+            [*client, *([database] if database else [])],
+            input=statements,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        deadline = time.monotonic() + 120
+        while not door.exists():
+            assert server.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        run(
+            "CREATE DATABASE shop; CREATE USER copier@'%' IDENTIFIED BY 'secret'; "
+            "GRANT ALL ON *.* TO copier@'%'",
+            "",
+        )
+        yield port, run
+    finally:
+        server.kill()
+        server.wait()
+        shutil.rmtree(home, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
