@@ -27,7 +27,7 @@ from seqstore.store import Store, StoreError, Table
 
 DATABASE: Final = "flights"
 TABLE: Final = "flights_from_changes"
-_FLIGHTS: Final = 3_000  # a message is thirty times as long as its row
+_FLIGHTS: Final = 1_000  # a message is thirty times as long as its row
 _PROPERTIES: Final = {"format": "debezium_json", "auto_create": "true", "timezone": "UTC"}
 _DELETED_AT: Final = "departed"
 

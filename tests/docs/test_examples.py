@@ -59,6 +59,7 @@ NEEDS: Final[dict[str, Callable[[], bool]]] = {
     "a network": _never,
     "a checkout of the repository": _never,
     "a Kafka broker": _never,
+    "Kafka Connect": _never,
     "a Spark cluster": _never,
     "an object store": _never,
     "a certificate": _never,

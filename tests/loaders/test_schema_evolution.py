@@ -518,7 +518,7 @@ def test_messages_without_a_key_do_not_hold_up_those_of_other_tables(
         f"'schema_evolution' = 'add', 'max_error_number' = '2') FROM FILES ('path' = '{tmp_path}/in/*.json')",
     )
     (job,) = RoutineRunner(store).drain().values()
-    assert (job.state, job.statistic.loaded_rows, job.statistic.error_rows) == ("RUNNING", 2, 2)
+    assert (job.reason, job.statistic.loaded_rows, job.statistic.error_rows) == ("", 2, 2)
     assert store.tables("db") == ["one", "t", "two"]
     assert "auto_create_key" in Path(job.error_urls[0]).read_text()
 
