@@ -48,7 +48,7 @@ def matching(pattern: str, topics: Collection[str]) -> list[str]:
     """Returns the topics whose whole name a regular expression matches, in order.
 
     Raises:
-        InvalidInputError: it is none; the expressions are those of RE2, which no name makes slow.
+        InvalidInputError: it is none; the expressions are those of re2, which no name makes slow.
     """
     names = pa.array(sorted(topics), pa.string())
     try:
@@ -58,7 +58,7 @@ def matching(pattern: str, topics: Collection[str]) -> list[str]:
         ]
     except pa.ArrowInvalid as error:
         raise InvalidInputError(
-            f"{PATTERN}: expected a regular expression (RE2), found {pattern[:200]!r}: {error}",
+            f"{PATTERN}: expected a regular expression (re2), found {pattern[:200]!r}: {error}",
             kind="bad_property",
         ) from error
 

@@ -36,7 +36,7 @@ def test_a_pattern_that_takes_long_elsewhere_takes_no_time() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kafka_topic_pattern": "shop("}, "kafka_topic_pattern: expected a regular expression (RE2)"),
+        ({"kafka_topic_pattern": "shop("}, "kafka_topic_pattern: expected a regular expression (re2)"),
         ({"kafka_topic": "shop"}, "expected kafka_topic or kafka_topic_pattern, found both"),
         ({"kafka_topic_pattern": " "}, "kafka_topic is a required property"),
         ({"kafka_partitions": "0"}, "expected different names such as topic-0,topic-1, found '0'"),
