@@ -79,9 +79,11 @@ def repair(
         Path | None, typer.Argument(metavar="[DIR]", help="The data directory, instead of --data-dir.")
     ] = None,
     copy: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--from", metavar="BACKUP", help="A copy of the data directory, its catalog or data.mdb."
+            "--from",
+            metavar="BACKUP",
+            help="A copy of the data directory, its catalog or data.mdb; or a place of backups.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report, change nothing.")] = False,

@@ -7,7 +7,7 @@ That version is the first one that it can be read at, as after a vacuum that lef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from seqstore.store.backup.manifest import Manifest, TableCopy
 from seqstore.store.catalog import catalog as records
@@ -20,6 +20,16 @@ from seqstore.store.errors import AlreadyExistsError
 from seqstore.store.segment.segment import SegmentMeta
 
 OPERATION: Final = "RESTORE SNAPSHOT"
+
+
+class Records(Protocol):
+    """What takes records as a transaction of the catalog does."""
+
+    def put(self, database: str, key: bytes, value: Any) -> bytes:
+        """Stores a record; returns its checksum."""
+
+    def put_new(self, database: str, key: bytes, value: Any) -> bytes:
+        """Stores a record under a key that has none; returns its checksum."""
 
 
 def check_free(tx: CatalogTransaction, database: str, names: Mapping[str, str], *, replaces: bool) -> None:
@@ -74,8 +84,8 @@ def install(
             replaced.append(forget_table(tx, found, name))
         else:
             refuse_view_name(tx, found, f"{database}.{name}")
-        label = f"{manifest.label} {manifest.timestamp}"
-        _put_table(tx, ids[table.name], found, f"{database}.{name}", table, label)
+        operation = f"{OPERATION} {manifest.label} {manifest.timestamp}"
+        put_table(tx, ids[table.name], found, f"{database}.{name}", table, operation)
     for view, record in manifest.views.items():
         name = names.get(view)
         if name is None:
@@ -86,10 +96,14 @@ def install(
     return replaced
 
 
-def _put_table(
-    tx: CatalogTransaction, table_id: int, database: int, full: str, table: TableCopy, label: str
-) -> None:
-    """Stores every record of a table under a new id."""
+def put_table(tx: Records, table_id: int, database: int, full: str, table: TableCopy, operation: str) -> None:
+    """Stores every record of a table under an id.
+
+    Args:
+        database: its id.
+        full: `database.table`.
+        operation: of the one version that the table has.
+    """
     database_name, _, name = full.partition(".")
     key, version, now = records.table_key(table_id), table.version, now_ms()
     tx.put("names", records.name_key(database, name), table_id)
@@ -113,17 +127,17 @@ def _put_table(
         tx.put("counters", records.counter_key(table_id, column), value)
     for rest, app in table.apps:
         tx.put("apps", key + rest, {**app, "txn": 0})  # transactions are not restored
-    tx.put_new("versions", records.version_key(table_id, version), _version(table, label, now))
+    tx.put_new("versions", records.version_key(table_id, version), _version(table, operation, now))
 
 
-def _version(table: TableCopy, label: str, now: int) -> dict[str, Any]:
+def _version(table: TableCopy, operation: str, now: int) -> dict[str, Any]:
     metas: list[SegmentMeta] = table.metas
     written = sum(meta.data_bytes + meta.keys_bytes for meta in metas)
     record = VersionRecord(
         table.revision,
         0,
         "",
-        f"{OPERATION} {label}",
+        operation,
         max(now, table.time_ms),
         [meta.id for meta in metas],
         metrics=VersionMetrics(bytes_written=written),

@@ -2,7 +2,8 @@
 
 1. Refuse while a process has the store open: LMDB's lock file tells. It stays locked until the end.
 2. A sound catalog stays as it is.
-3. Read what is left of the data file (repair.salvage), then the copy for records that may be lost.
+3. Read what is left of the data file (repair.salvage), then the copy for records that may be lost: another
+   data file, or backups (repair.backed_up).
 4. Store records that belong to no table, then each table (repair.table_repair), in a catalog in `repair/`.
 5. Link the damaged data file into `damaged/`, then rename the new one into its place: the only step that
    changes the store. A repair that is killed before it begins again; one that is killed after it finds a
@@ -28,6 +29,7 @@ from seqstore.store.catalog.environment import Catalog, is_open
 from seqstore.store.catalog.environment.data_file import DATA_FILE, LOCK_FILE, fault_in, size_of
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.errors import NotFoundError, StoreError, UnavailableError
+from seqstore.store.repair.backed_up import SINGLE, BackedUp, is_place_of_backups
 from seqstore.store.repair.report import RepairReport, TableReport
 from seqstore.store.repair.salvage import salvage
 from seqstore.store.repair.segment_files import DiskWithTrash, describe, segment_ids
@@ -46,12 +48,13 @@ _RECOVERED: Final = "recovered"  # database of tables whose name is lost
 
 
 def repair(
-    path: Path, *, copy: Path | None = None, dry_run: bool = False, settings: Settings | None = None
+    path: Path, *, copy: Path | str | None = None, dry_run: bool = False, settings: Settings | None = None
 ) -> RepairReport:
     """Repairs the catalog of a data directory; see the module.
 
     Args:
-        copy: a data directory, a catalog or a data file as they were before the damage.
+        copy: a data directory, a catalog or a data file as they were before the damage; or the place of
+            backups, a directory or a URI.
         dry_run: only report.
 
     Raises:
@@ -61,10 +64,11 @@ def repair(
     """
     if not (path / "catalog").is_dir() and not (path / TABLES).is_dir():
         raise NotFoundError(f"{path}: no store here; check the path", kind="no_store")
-    backup = None if copy is None else _data_file(copy)
+    source = str(copy) if copy is not None and is_place_of_backups(str(copy)) else None
+    backup = None if copy is None or source else _data_file(Path(copy))
     try:
         with _alone(path / "catalog"):
-            return _Repair(path, backup, settings or Settings(), dry_run=dry_run).run()
+            return _Repair(path, backup or source, settings or Settings(), dry_run=dry_run).run()
     except OSError as error:
         raise UnavailableError(f"{path}: cannot be repaired: {error}", kind="disk") from error
 
@@ -73,7 +77,9 @@ def _data_file(copy: Path) -> Path:
     for found in (copy, copy / DATA_FILE, copy / "catalog" / DATA_FILE):
         if found.is_file():
             return found
-    raise NotFoundError(f"{copy}: no copy of a catalog here; expected its {DATA_FILE}", kind="no_store")
+    raise NotFoundError(
+        f"{copy}: no copy of a catalog here; expected its {DATA_FILE}, or a place of backups", kind="no_store"
+    )
 
 
 @contextmanager
@@ -112,12 +118,17 @@ def _holders(descriptor: int) -> str:
 
 
 class _Repair:
-    """One repair."""
+    """One repair.
 
-    def __init__(self, path: Path, backup: Path | None, settings: Settings, *, dry_run: bool) -> None:
+    Args:
+        backup: a data file, or the place of backups.
+    """
+
+    def __init__(self, path: Path, backup: Path | str | None, settings: Settings, *, dry_run: bool) -> None:
         self._path = path
         self._file = path / "catalog" / DATA_FILE
         self._backup = backup
+        self._backed_up: BackedUp | None = None
         self._settings = settings
         self._dry_run = dry_run
         self._report = RepairReport()
@@ -131,15 +142,12 @@ class _Repair:
         if not self._report.fault:
             return self._report
         is_empty = found.is_empty
-        if self._backup is not None:
-            copied = salvage(self._backup)
-            self._copies = records_of_tables(copied)
-            self._copied = add_copy(found, copied)
-            if self._copied:
-                self._report.findings.append(f"{len(self._copied)} records are from the copy {self._backup}")
-        self._is_behind = found.lacks_newest or is_empty
         self._disk = self._open_disk()
+        self._add_backup()
+        self._is_behind = found.lacks_newest or is_empty
         with self._new_directory() as directory:
+            if isinstance(self._disk, DiskWithTrash):
+                self._disk.restored = directory / "files"
             size = max(self._settings.catalog_bytes_max, 4 * size_of(self._file))
             new = Catalog(directory / "catalog", replace(self._settings, catalog_bytes_max=size))
             try:
@@ -152,6 +160,20 @@ class _Repair:
             if not self._dry_run:
                 self._put_in_place(directory / "catalog" / DATA_FILE)
         return self._report
+
+    def _add_backup(self) -> None:
+        """Runs the second half of step 3."""
+        if isinstance(self._backup, Path):
+            copied = salvage(self._backup)
+            self._copies = records_of_tables(copied)
+            self._copied = add_copy(self._salvage, copied)
+            if self._copied:
+                self._report.findings.append(f"{len(self._copied)} records are from the copy {self._backup}")
+        elif self._backup is not None:
+            self._backed_up = backed_up = BackedUp(self._backup, self._salvage, self._disk)
+            self._copies = backed_up.tables
+            self._report.findings += backed_up.findings
+            add_copy(self._salvage, backed_up.salvage, SINGLE)
 
     def _fault_of_tables(self) -> str:
         for number, table in records_of_tables(self._salvage).items():
@@ -202,16 +224,32 @@ class _Repair:
                 "users, jobs, labels, transactions, views and rows of small loads were in the catalog, "
                 "and are lost"
             )
+        elif self._backed_up is not None and not records["meta"]:
+            self._report.findings.append("users, jobs and labels are in no backup, and are lost")
         databases = self._databases(tx)
         for table_id, table in sorted(self._tables().items()):
             database_id, name = self._name(tx, databases, table)
             kept, behind = prepared_files(tx, table_id), self._is_behind or self._is_copied(table)
-            work = TableRepair(tx, self._disk, self._better(table), name, database_id, kept, behind)
+            better = self._better(table)
+            behind |= bool(better.backed_up_at) and (table.may_lack_newest or table.head < better.head)
+            work = TableRepair(tx, self._disk, better, name, database_id, kept, behind)
             self._report.tables.append(self._repaired(work))
             self._files += work.files
         self._put_counters(tx, databases)
 
+    def _put_back(self, work: TableRepair) -> list[str]:
+        """Puts lost files of a table back from its backup; returns what the report says of the backup."""
+        if self._backed_up is None or not isinstance(self._disk, DiskWithTrash):
+            return []
+        told = []
+        if work.records.backed_up_at:
+            told.append(f"its records are from the backup {self._backed_up.shown(work.id)}")
+        return told + self._backed_up.put_back(
+            work.records, work.directory, self._disk, is_behind=work.is_behind
+        )
+
     def _repaired(self, work: TableRepair) -> TableReport:
+        work.report.findings += self._put_back(work)
         try:
             return work.run()
         except StoreError as error:
@@ -236,6 +274,8 @@ class _Repair:
         found = records_of_tables(self._salvage)
         for number in (name for name in self._disk.list(TABLES) if name.isdecimal()):
             found.setdefault(int(number), TableRecords(int(number), self._salvage))
+        for table_id in self._backed_up.tables if self._backed_up is not None else ():
+            found.setdefault(table_id, TableRecords(table_id, self._salvage))
         return {
             number: table
             for number, table in found.items()
@@ -244,7 +284,8 @@ class _Repair:
         }
 
     def _is_known(self, table: TableRecords) -> bool:
-        return bool(table.head or segment_ids(self._disk, f"{TABLES}/{table.id}"))
+        is_backed_up = self._backed_up is not None and table.id in self._backed_up.tables
+        return bool(is_backed_up or table.head or segment_ids(self._disk, f"{TABLES}/{table.id}"))
 
     def _databases(self, tx: CatalogTransaction) -> dict[str, int]:
         """Stores the databases; those whose record is lost get their id from the names of their tables."""
@@ -260,8 +301,9 @@ class _Repair:
         """Returns the database and the name of a table, from its record, its key in `names`, or its files."""
         names = {unpack("names", key, data): key for key, data in self._salvage.records["names"].items()}
         key = names.get(table.id)
-        if table.info is not None:
-            database, name = table.info["database"], table.info["name"]
+        info = table.info or (self._copies[table.id].info if table.id in self._copies else None)
+        if info is not None:
+            database, name = info["database"], info["name"]
         else:
             database, _, name = self._stated_name(table).partition(".")
         if key is not None:

@@ -27,18 +27,28 @@ _KEYS: Final = ".keys"
 
 
 class DiskWithTrash(Disk):
-    """The local segment files of a store, those included that a sweep has moved to `trash/`."""
+    """The local segment files of a store, those included that a sweep has moved to `trash/`.
+
+    Attributes:
+        restored: root of files that are from a backup, None without any.
+    """
+
+    restored: Path | None = None
 
     def path(self, name: str) -> Path:
         path = super().path(name)
-        removed = super().path(_in_trash(name))
-        return removed if not path.exists() and removed.exists() else path
+        others = [super().path(_in_trash(name))]
+        if self.restored is not None:
+            others.insert(0, self.restored / name)  # goes before a file that has another size
+            if others[0].exists():
+                return others[0]
+        return next((other for other in others if other.exists() and not path.exists()), path)
 
     def list(self, directory: str) -> list[str]:
         return sorted({*super().list(directory), *super().list(_in_trash(directory))})
 
     def take_back(self, name: str) -> None:
-        """Gives a file of the trash its place back; its name in the trash stays.
+        """Gives a file of the trash or of a backup its place; its other name stays.
 
         Raises:
             UnavailableError: it cannot be linked.
@@ -46,8 +56,13 @@ class DiskWithTrash(Disk):
         path = self.path(name)
         if path != self.root / name:
             try:
-                make_directory((self.root / name).parent)
-                os.link(path, self.root / name)
+                place = self.root / name
+                make_directory(place.parent)
+                if place.exists():  # it has another size
+                    removed = self.root / _in_trash(name)
+                    make_directory(removed.parent)
+                    place.rename(removed)
+                os.link(path, place)
             except OSError as error:
                 raise UnavailableError(f"{path}: cannot be linked: {error}", kind="disk") from error
 

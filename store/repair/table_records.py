@@ -7,13 +7,13 @@ records that it needs are there, as it states them (catalog.version_chain).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from seqstore.store.catalog import catalog
-from seqstore.store.catalog.catalog import unpack
+from seqstore.store.catalog.catalog import DATABASES, unpack
 from seqstore.store.catalog.version_record import EMPTY, VersionState, state_of
 from seqstore.store.errors import FormatError
 from seqstore.store.repair.inline_segments import described_payload
@@ -36,11 +36,14 @@ class TableRecords:
 
     Attributes:
         packed: by database and key.
+        backed_up_at: Unix time in seconds of the backup that has the records, 0 for those of a catalog. They
+            do not name the segments that were dropped before.
     """
 
     id: int
     salvage: Salvage
     packed: dict[str, dict[bytes, bytes]] = field(default_factory=dict)
+    backed_up_at: float = 0.0
 
     @property
     def prefix(self) -> bytes:
@@ -274,11 +277,16 @@ def records_of_tables(salvage: Salvage) -> dict[int, TableRecords]:
     return found
 
 
-def add_copy(damaged: Salvage, copy: Salvage) -> set[tuple[str, bytes]]:
-    """Adds the records of a copy that a damaged catalog may have lost; returns their databases and keys."""
+def add_copy(damaged: Salvage, copy: Salvage, databases: Sequence[str] = DATABASES) -> set[tuple[str, bytes]]:
+    """Adds the records of a copy that a damaged catalog may have lost; returns their databases and keys.
+
+    Args:
+        databases: whose records are added.
+    """
     return {
         (database, key)
         for database, records in copy.records.items()
+        if database in databases
         for key, data in records.items()
         if damaged.may_lack(database, key) and damaged.keep(database, key, data)
     }

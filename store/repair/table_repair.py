@@ -42,6 +42,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.delete_bitmap import positions_of, unite
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_index import Positions
+from seqstore.store.segment.load_marker import made_at
 from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta, data_name, keys_name
 
 OPERATION: Final = "REPAIR"
@@ -272,8 +273,11 @@ class TableRepair:
         """Returns the segments that have files and no record, all or those with some ids."""
         known = {meta["meta"]["file"] or name for name, meta in self.records.segments.items()}
         known |= {key[8:].decode() for key in self.records.packed.get("trash", {})}
-        found = []
+        found, dropped = [], 0
         for name in segment_ids(self.disk, self.directory):
+            if name not in known and made_at(name) < self.records.backed_up_at:
+                dropped += 1
+                continue
             if (
                 name in known
                 or f"{name}.keys" in self.prepared
@@ -287,6 +291,11 @@ class TableRepair:
                 found.append(proved(segment, self.records.added_by.get(name, 0)))
             except StoreError as error:
                 self.report.findings.append(f"a file is left out: {error.message}")
+        if dropped:
+            self.report.findings.append(
+                f"{dropped} segments that were begun before the backup and are not in it are left out: rows "
+                "of a load that ran meanwhile may be lost"
+            )
         if found and wanted is None:
             rows = sum(each.segment.rows for each in found)
             self.report.findings.append(
