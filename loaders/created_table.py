@@ -6,13 +6,14 @@ A new table whose load fails is dropped, unless another load has written it mean
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.declared_table import table_of
 from seqstore.loaders.inference.needed_schema import kept_body, with_fields
+from seqstore.store.ddl.filled_tables import filled_table
 from seqstore.store.errors import NotFoundError
 from seqstore.store.sql.session.show_output import create_table_text
 from seqstore.store.store import Store
@@ -49,23 +50,19 @@ def loaded_table(
     if not options.auto_create:
         yield LoadedTable(store.table(name), body, options)
         return
-    with kept_body(body) as kept:
-        created = _created(store, name, options, kept)
+    with kept_body(body) as kept, ExitStack() as filled:
+        created = _created(store, name, options, kept, filled)
         named = with_fields(options, kept)
         kept.seek(0)
-        table = store.table(name)
-        try:
-            yield LoadedTable(table, kept, options if options.evolves else named, created)
-        except BaseException:
-            if created:
-                with suppress(NotFoundError):
-                    if table.version == 1:
-                        store.drop_table(name)
-            raise
+        yield LoadedTable(store.table(name), kept, options if options.evolves else named, created)
 
 
-def _created(store: Store, name: str, options: StreamLoadOptions, body: BinaryIO) -> str:
-    """Makes the table where there is none; returns its statement, empty where another load was faster."""
+def _created(store: Store, name: str, options: StreamLoadOptions, body: BinaryIO, filled: ExitStack) -> str:
+    """Makes the table where there is none; returns its statement, empty where another load was faster.
+
+    Args:
+        filled: drops the table where the load fails.
+    """
     try:
         store.table(name)
         return ""
@@ -73,6 +70,6 @@ def _created(store: Store, name: str, options: StreamLoadOptions, body: BinaryIO
         if error.kind != "unknown_table":
             raise
     schema = table_of(body, options)
-    table = store.create_table(name, schema, if_not_exists=True)
+    table = filled.enter_context(filled_table(store, name, schema, if_not_exists=True))
     is_ours = table.schema.names == schema.names and table.version == 1
     return create_table_text(name.partition(".")[2], schema) if is_ours else ""

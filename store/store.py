@@ -37,6 +37,7 @@ from seqstore.store.catalog.transaction_record import (
 )
 from seqstore.store.catalog.workload_groups import WorkloadGroups
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
+from seqstore.store.ddl.filled_tables import drop_abandoned
 from seqstore.store.ddl.schema_changes import SchemaChanges
 from seqstore.store.ddl.views import Views, forget_views, refuse_view, refuse_view_name
 from seqstore.store.errors import (
@@ -204,6 +205,7 @@ class Store:
         try:
             with waiting_at_most(_SWEEP_WAIT_SECONDS):
                 sweep_prepared(self.catalog, self.disk)
+                drop_abandoned(self.catalog)
                 sweep_orphans(self.catalog, self.disk)
                 self.schema_changes.resume()
                 self.backups.resume()
@@ -281,12 +283,20 @@ class Store:
             found = records.require_database(tx, database)
             return [key[8:].decode() for key, _ in tx.items("names", records.table_key(found))]
 
-    def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> Table:
+    def create_table(
+        self,
+        name: str,
+        schema: TableSchema,
+        *,
+        if_not_exists: bool = False,
+        filler: tuple[int, int] | None = None,
+    ) -> Table:
         """Makes an empty table; its version is 1.
 
         Args:
             name: `database.table`.
             schema: from `TableSchema.create` or `TableSchema.from_arrow`.
+            filler: of `ddl.filled_tables`.
 
         Raises:
             NotFoundError: no such database.
@@ -306,7 +316,7 @@ class Store:
             table_id = records.find_table(tx, database, table_name)
             if table_id is None:
                 refuse_view_name(tx, database, name)
-                table_id = table_records.create_table(tx, database, database_name, table_name, schema)
+                table_id = table_records.create_table(tx, database, database_name, table_name, schema, filler)
             elif not if_not_exists:
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
             record = tx.require("tables", records.table_key(table_id))

@@ -5,6 +5,7 @@ The rows are streamed from the files into the load. Without its commit the new t
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Final
 
 from seqstore.loaders.lake.delta_log import read_log
@@ -12,6 +13,7 @@ from seqstore.loaders.lake.delta_rows import DeltaRows
 from seqstore.loaders.lake.delta_schema import delta_fields
 from seqstore.loaders.lake.places import Places
 from seqstore.loaders.lake.source import LakeTable
+from seqstore.store.ddl.filled_tables import drop_abandoned, filled_table
 from seqstore.store.errors import AlreadyExistsError, InvalidInputError, ProtocolChangedException
 from seqstore.store.load.load import LoadResult
 from seqstore.store.runtime import cancellation
@@ -41,21 +43,19 @@ def create_from(store: Store, name: str, statement: CreateTableFrom, zone: str) 
         LoadRejectedError: a row cannot be stored.
     """
     database, _, table = name.partition(".")
+    drop_abandoned(store.catalog)
     if statement.if_not_exists and table in store.tables(database):
         return Result()
     source = _opened(store, statement, resolve_zone(zone))
     schema = _declared(source, statement)
-    try:
-        store.create_table(name, schema)
-    except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
-        if statement.if_not_exists:
-            return Result()
-        raise
-    try:
+    with ExitStack() as filled:
+        try:
+            filled.enter_context(filled_table(store, name, schema))
+        except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
+            if statement.if_not_exists:
+                return Result()
+            raise
         done = _load(store, name, source, statement.format)
-    except BaseException:
-        store.drop_table(name, if_exists=True)
-        raise
     info = (
         f"{{'label':'{done.label}', 'status':'{done.status}', 'txnId':'{done.txn_id}', "
         f"'source':'{statement.format}', 'sourceVersion':'{source.version}', 'version':'{done.version}'}}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction
 from seqstore.store.catalog.prepared_records import abort_of_table
@@ -9,24 +11,32 @@ from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_record import VersionRecord, put_version_record
 from seqstore.store.schema.table_schema import TableSchema
 
+FILLER: Final = "filler"
+
 
 def create_table(
-    tx: CatalogTransaction, database: int, database_name: str, table_name: str, schema: TableSchema
+    tx: CatalogTransaction,
+    database: int,
+    database_name: str,
+    table_name: str,
+    schema: TableSchema,
+    filler: tuple[int, int] | None = None,
 ) -> int:
-    """Stores name, schema, version 1 and head of an empty table; returns its id."""
+    """Stores name, schema, version 1 and head of an empty table; returns its id.
+
+    Args:
+        filler: the process that fills the table at once (ddl.filled_tables).
+    """
     table_id = tx.next_id("table")
     created = now_ms()
     tx.put("names", records.name_key(database, table_name), table_id)
-    tx.put(
-        "tables",
-        records.table_key(table_id),
-        {
-            "database": database_name,
-            "name": table_name,
-            "directory": f"{TABLES}/{table_id}",
-            "created_ms": created,
-        },
-    )
+    record: dict[str, Any] = {
+        "database": database_name,
+        "name": table_name,
+        "directory": f"{TABLES}/{table_id}",
+        "created_ms": created,
+    }
+    tx.put("tables", records.table_key(table_id), record | ({FILLER: list(filler)} if filler else {}))
     tx.put("schemas", records.schema_key(table_id, schema.revision), schema.to_record())
     put_version_record(tx, table_id, 1, VersionRecord(schema.revision, 0, "", "CREATE TABLE", created))
     tx.put("heads", records.table_key(table_id), [1, schema.revision])

@@ -242,6 +242,7 @@ def _run_jobs(made: EveryKind, session: Session) -> None:
 def _set_up(session: Session) -> None:
     _run(
         session,
+        "CREATE TABLE filled UNIQUE KEY(k) AS SELECT k FROM plain WHERE k < 5",
         "CREATE VIEW shown (k COMMENT 'key') COMMENT 'keys' AS SELECT k FROM plain",
         "CREATE USER ann IDENTIFIED BY 'one'",
         "GRANT LOAD_PRIV ON db.* TO ann",

@@ -63,7 +63,11 @@ def session_on(master: str, directory: Path) -> Iterator[SparkSession]:
             url = started.enter_context(standalone_cluster(directory / "cluster"))
         else:
             url = master
-        more = {"spark.driver.extraJavaOptions": QUICK_JVM, "spark.sql.shuffle.partitions": "2"}
+        more = {
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.python.daemon.module": "tests.support.spark_daemon",
+        }
         if master != LOCAL:
             more |= _CLUSTER
             more["spark.executor.extraJavaOptions"] = QUICK_JVM

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
+from seqstore.store.ddl.filled_tables import drop_abandoned, filled_table
 from seqstore.store.errors import (
     AlreadyExistsError,
     InvalidInputError,
     NotFoundError,
     ProtocolChangedException,
-    StoreError,
 )
 from seqstore.store.schema.column import Column
 from seqstore.store.sql.evaluate.select import query_columns
@@ -187,6 +188,7 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
     """Creates the table, inserts the rows at once, and drops the table when that fails."""
     name = session.full_name(statement.table)
     database, _, table = name.partition(".")
+    drop_abandoned(session.store.catalog)
     if statement.if_not_exists and table in session.store.tables(database):
         return Result()
     with session.query_context() as context:
@@ -201,17 +203,14 @@ def _create_as(statement: CreateTableAs, session: Session) -> Result:
     columns = [
         _column_of(given, column, given.lower() in key) for given, column in zip(names, found, strict=True)
     ]
-    try:
-        session.store.create_table(name, statement.options.schema(columns))
-    except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
-        if statement.if_not_exists:
-            return Result()
-        raise
-    try:
+    with ExitStack() as filled:
+        try:
+            filled.enter_context(filled_table(session.store, name, statement.options.schema(columns)))
+        except (AlreadyExistsError, ProtocolChangedException):  # by another session, since the look above
+            if statement.if_not_exists:
+                return Result()
+            raise
         return session.run(st.Insert(statement.table, None, query=statement.query))
-    except StoreError:
-        session.store.drop_table(name, if_exists=True)
-        raise
 
 
 def _column_of(name: str, column: Column, is_key: bool) -> Column:

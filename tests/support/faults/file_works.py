@@ -13,8 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqstore import CorruptionError, Session, Settings, Store, StoreError, UnavailableError
-from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore import CorruptionError, Settings, Store, StoreError, UnavailableError
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.backup.stored_backups import backup_faults, stored_backups
 from seqstore.store.backup.target import Target
@@ -22,16 +21,19 @@ from seqstore.store.catalog.catalog import TABLES
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.maintenance.recovery import file_ids
 from seqstore.store.repair.repair import repair
-from seqstore.store.sql import ServerContext
+from tests.support.faults import load_works
 from tests.support.lake.delta_reader import open_delta
-from tests.support.rows import rows_of, schema_of
+from tests.support.rows import schema_of
 
 SETTINGS: Final = Settings(inline_bytes_max=400, auto_compaction=0, catalog_bytes_max=2**24)
 COLUMNS: Final = ("k BIGINT NOT NULL", "v STRING", "w BIGINT")
 _OPEN: Final = 'PROPERTIES ("delta.universalFormat.enabledFormats" = "delta", "open_every_seconds" = "0")'
 Step = Callable[[Any], object]  # takes the store, in offline work its directory
 # One step of these has several commits: after an error it may be done.
-SEVERAL_COMMITS: Final = ("routine_load", "modify_column", "repair", "backup", "restore_snapshot")
+SEVERAL_COMMITS: Final = (
+    *("routine_load", "modify_column", "repair", "backup", "restore_snapshot"),
+    *load_works.COMMITS,
+)
 # The work on a store that no process has open. It begins with a damaged catalog.
 OFFLINE: Final = ("repair",)
 _JOB_SECONDS: Final = 4
@@ -62,6 +64,7 @@ def make_store(path: Path) -> None:
         store.create_table("db.fed", schema_of(*COLUMNS))
     inbox = inbox_of(path)
     inbox.mkdir()
+    load_works.make_lake(inbox)
     for number in range(2):
         lines = [json.dumps({"k": number * 100 + i, "v": "fed", "w": i}) for i in range(60)]
         (inbox / f"{number}.json").write_text("\n".join(lines) + "\n")
@@ -93,13 +96,9 @@ def inbox_of(path: Path) -> Path:
     return path.with_name("inbox")
 
 
-def session_of(store: Store) -> Session:
-    return Session(store, "db", server=ServerContext(load_jobs=StoreLoadJobs(store)))
-
-
 def _sql(text: str) -> Step:
     def run(store: Store) -> None:
-        with session_of(store) as session:
+        with load_works.session_of(store) as session:
             list(session.execute(text))
 
     return run
@@ -236,6 +235,7 @@ def works(inbox: Path) -> dict[str, list[Step]]:
         "repair": [repair],
         "backup": [_back_up],
         "restore_snapshot": [_back_up, _restore_snapshot],
+        **load_works.load_works(),
     }
 
 
@@ -256,8 +256,10 @@ def _contents(store: Store) -> dict[str, Any]:
     store.backups.join()
     for name in store.tables("db"):
         table = store.table(f"db.{name}")
+        if load_works.is_empty_store_of_letters(table):
+            continue
         columns = [f"{column.name} {column.type}" for column in table.schema.columns]
-        found[name] = [columns, table.version, [list(row) for row in rows_of(table)]]
+        found[name] = [columns, table.version, list(load_works.rows_to_compare(store, name))]
         assert table.check() == [], table.check()
         if table.schema.open_formats:
             store.opener.wait()
@@ -281,6 +283,7 @@ def _contents(store: Store) -> dict[str, Any]:
     found["backups"] = [[each.label, each.objects, each.error] for each in stored_backups(place)]
     faults = backup_faults(place)
     assert all("belongs to no readable backup" in fault for fault in faults), faults
+    found["exports"] = load_works.exported(store)
     found["schema changes"] = [
         [job["table"], job["state"]] for job in jobs if "revision" in job and job["state"] != "CANCELLED"
     ]
