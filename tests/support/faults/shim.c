@@ -5,7 +5,10 @@
    directory was not synced, removals and renames. That is the worst image that a loss of power may leave.
 
    SEQSTORE_TESTS_SLOW=microseconds:seed:directory makes the disk slow instead: a quarter of the writes, syncs,
-   resizes and renames below the directory wait for a random time of at most so many microseconds. */
+   resizes and renames below the directory wait for a random time of at most so many microseconds.
+
+   SEQSTORE_TESTS_FAULT=number:action:error:directory arms the faults from the start; a fork counts on from the
+   number of its parent. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -190,6 +193,15 @@ static int hit(const char *kind, const char *path) {
         for (;;) pause();
     }
     return action == SHORT ? -1 : code;
+}
+
+__attribute__((constructor)) static void read_fault(void) {
+    const char *given = getenv("SEQSTORE_TESTS_FAULT");
+    char directory[PATH_MAX];
+    long number;
+    int what, error;
+    if (given && sscanf(given, "%ld:%d:%d:%4000s", &number, &what, &error, directory) == 4)
+        faults_arm(directory, number, what, error, 0, "", -1);
 }
 
 static long slow_us;
