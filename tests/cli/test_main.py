@@ -19,6 +19,8 @@ from seqstore.cli.main import app, exit_code
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.loaders.broker.toml_spec import read_spec as broker_spec
 from seqstore.loaders.routine.toml_spec import read_spec as routine_spec
+from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython, run_forked
 from tests.support.printed import WORKED_EXAMPLE
 
 Invoke = Callable[..., Any]
@@ -353,22 +355,20 @@ def test_one_blank_after_the_colon_of_a_header_is_dropped_and_no_more(
 def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
     data = tmp_path / "rows.csv"
     data.write_text("1\ta\n")
-    command = [sys.executable, "-m", "seqstore.cli.main", "--data-dir", str(tmp_path / "data")]
-    subprocess.run([*command, "sql", "-e", TABLE], check=True, cwd=ROOT)
+    command = ["-m", "seqstore.cli.main", "--data-dir", str(tmp_path / "data")]
+    run_forked(*command, "sql", "-e", TABLE).check_returncode()
     ours, theirs = pty.openpty()
-    done = subprocess.run(
-        [*command, "stream-load", "test.t", "-T", str(data)],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        cwd=ROOT,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-        check=True,
-    )
-    os.close(theirs)
+    with os.fdopen(theirs, "wb", buffering=0) as screen:
+        done = ForkedPython(
+            [*command, "stream-load", "test.t", "-T", str(data)],
+            environment={**os.environ, "PYTHONPATH": MODULES, "TERM": "xterm", "COLUMNS": "100"},
+            stderr=screen,
+        )
+        printed = done.communicate()
     drawn = os.read(ours, 65536).decode()
     os.close(ours)
     assert "bytes" in drawn
-    assert json.loads(done.stdout)["Status"] == "Success"
+    assert json.loads(printed)["Status"] == "Success"
 
 
 def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Invoke, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from tests.support.faults.file_works import works
 from tests.weight import by_form, torture_minutes
 
 POINTS = by_form(1, 3)
+FAULTS_DRAWN = by_form(4, len(FAULTS))  # of each work; the kill and the loss of power are always among them
+ALWAYS = ("kill", "power")
 WORKS = list(works(Path("inbox")))
 STORED_EVERY = 20
 pytestmark = pytest.mark.crash
@@ -51,7 +53,8 @@ def test_a_fault_in_a_file_operation_loses_and_halves_nothing(server: FaultServe
     chosen = random.Random(seed)
     plain = server.run(work)
     assert plain.faults == []
-    for fault in FAULTS:
+    others = chosen.sample([fault for fault in FAULTS if fault not in ALWAYS], FAULTS_DRAWN - len(ALWAYS))
+    for fault in (*ALWAYS, *others):
         points = points_of(plain.kinds, fault)
         for number in chosen.sample(points, min(POINTS, len(points))):
             found = server.run(work, fault, number)
