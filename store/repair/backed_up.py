@@ -174,8 +174,8 @@ class BackedUp:
     ) -> list[str]:
         """Copies lost files of a table into `disk.restored`; returns a sentence for each kind of outcome.
 
-        A file that is missing because a later compaction has replaced it is not put back: its rows would be
-        there twice in a table of duplicates, and removed ones be back in others.
+        A file that is missing because a later compaction has replaced it is not put back: rows that were
+        deleted before would be back.
 
         Args:
             is_behind: which segments the newest version has is not known.
