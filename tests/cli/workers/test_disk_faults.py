@@ -66,7 +66,7 @@ def test_a_fault_of_every_worker_loses_and_repeats_nothing(tmp_path: Path, libra
         "SEQSTORE_TESTS_FAULT": f"{number}:{fault.action}:{fault.error}:{data}",
     }
     with serving_workers(data, 2, environment=environment) as server:
-        loaders = [PatientLoader(server.client, each, LOADS, seed) for each in range(CLIENTS)]
+        loaders: list[Loader] = [PatientLoader(server.client, each, LOADS, seed) for each in range(CLIENTS)]
         for each in loaders:
             each.start()
         for each in loaders:
