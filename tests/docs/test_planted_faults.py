@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
+import sys
 
 import pytest
 
+from tests.support.children import MODULES
 from tests.support.documents import ROOT
 from tests.support.faults.mutants import Planted, files_of_tests, planted_faults
 from tests.support.faults.mutations import mutants_of
@@ -28,3 +32,23 @@ def test_a_module_of_each_layer_has_mutants_and_tests() -> None:
         before, after = (ROOT / module).read_text(), mutants[0][1]()
         assert ast.unparse(ast.parse(before)) != after
         assert files_of_tests(module)
+
+
+@pytest.mark.long
+def test_a_planted_fault_is_there_when_its_test_runs() -> None:
+    """Functions kept their code where collected objects were frozen: most faults were never there."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.support.faults.mutants",
+            "--planted",
+            "that a repair made is not synced",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": MODULES},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.splitlines()[1].partition(":")[0]) == (0, "noticed"), done.stderr

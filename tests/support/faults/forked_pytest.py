@@ -153,9 +153,11 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if pipes is None:
         return None
     sys.setprofile(None)
+    gc.unfreeze()  # the conftest of all tests has frozen what it collected: `get_objects` leaves that out
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and (module := _module_of(each.__code__)):
             _functions.setdefault(module, {}).setdefault(each.__code__.co_qualname, []).append(each)
+    gc.freeze()
     requests, answers = (int(number) for number in pipes.split(","))
     with os.fdopen(requests) as given, os.fdopen(answers, "w") as answered:
         print(json.dumps(sorted(_at_import)), file=answered, flush=True)
