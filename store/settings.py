@@ -15,7 +15,14 @@ from seqstore.store.errors import InvalidInputError
 THINNING_FORM: Final = "AGE:STEP in seconds, each pair greater than the one before, or an empty text"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _MAY_BE_ZERO = frozenset(
-    ["ship_seconds", "auto_compaction", "version_retention_seconds", "tombstone_retention_seconds"]
+    [
+        "auto_compaction",
+        "compaction_nice",
+        "compaction_write_bytes_per_second",
+        "ship_seconds",
+        "version_retention_seconds",
+        "tombstone_retention_seconds",
+    ]
 )
 
 
@@ -73,6 +80,10 @@ class Settings:
         compaction_segments_max: small segments that a table may have before some are merged.
         compaction_deleted_percent: dead rows that a large segment may have before it is rewritten.
         compaction_bytes_per_second: how fast large segments with few dead rows may be rewritten.
+        compaction_process: a process of its own compacts after loads, not threads of the loading one.
+        compaction_nice: by how much that process raises its niceness, 0 to 19: higher is lower priority.
+        compaction_write_bytes_per_second: how fast compactions of large segments may write on average; 0: as
+            fast as they can.
         version_retention_seconds: how long a version can be read after the next one was published.
         version_thinning: which versions stay within that time as they grow old, as `AGE:STEP` in seconds;
             empty: all of them (`parse_thinning`).
@@ -115,6 +126,9 @@ class Settings:
     compaction_segments_max: int = 10
     compaction_deleted_percent: int = 30
     compaction_bytes_per_second: int = 4 * _MIB
+    compaction_process: bool = False
+    compaction_nice: int = 5
+    compaction_write_bytes_per_second: int = 0
     version_retention_seconds: int = 24 * 3600
     version_thinning: str = ""
     vacuum_seconds: int = 300

@@ -55,6 +55,7 @@ from seqstore.store.failover.shipping import Shipping
 from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.locks.file_lock import waiting_at_most
+from seqstore.store.maintenance.compaction_process import CompactionProcess
 from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.open_table.open_table import LOGS, remove_open_files, require_openable
@@ -115,7 +116,8 @@ class Store:
         self.workload_groups = WorkloadGroups(self.catalog)
         self.views = Views(self.catalog)
         self._tables: dict[int, Table] = {}
-        self.maintainer = Maintainer()
+        process = CompactionProcess(path.absolute(), settings) if settings.compaction_process else None
+        self.maintainer = Maintainer(process)
         self.opener = Opener()
         self._lock = new_lock()
         self._is_open = True

@@ -125,7 +125,7 @@ def vacuum(
 
 @dataclass(frozen=True)
 class _Plan:
-    """What a vacuum of a table is to leave.
+    """The versions that a vacuum of a table is to leave.
 
     Attributes:
         newest: version.

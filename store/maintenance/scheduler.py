@@ -6,7 +6,8 @@
    segment is rewritten. One thread per list processes it, table by table, and ends when it is empty. A file
    lock permits one compaction per table and list at a time over all processes; a process that finds the lock
    held skips the table.
-3. After a compaction old versions are removed, every `vacuum_seconds`; earlier when compactions have replaced
+3. With the setting `compaction_process` another process does both lists (maintenance.compaction_process).
+4. After a compaction old versions are removed, every `vacuum_seconds`; earlier when compactions have replaced
    half of the table since, later when a vacuum needs long.
 
 A failure changes no data and is kept in `last_failure`; the next load tries again. When the store is closed
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from seqstore.store.errors import NotFoundError, StoreError
 from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, CompactionResult
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
+from seqstore.store.maintenance.compaction_process import AFTER_LOAD, MAINTAIN, CompactionProcess
 from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.maintenance.segment_merge import MergeCancelled
 from seqstore.store.read.live_segment import LiveSegment
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 _ROUNDS_MAX: Final = 4
 _VACUUM_SHARE: Final = 20  # a vacuum may run for one of so many seconds
 _GROWN_BYTES_MIN: Final = 64 * 2**20  # that compactions replaced, before a vacuum comes early
+_BEHIND: Final = 4  # times as many small segments show that the other process is starved: threads help
 _EARLY: Final = 10  # times as often as `vacuum_seconds` says
 _LEFT_ALONE_SECONDS: Final = 0.1  # after another process was found at work on a table
 
@@ -135,7 +138,9 @@ class Maintainer:
     """
 
     @internal
-    def __init__(self) -> None:
+    def __init__(self, process: CompactionProcess | None = None) -> None:
+        self._process = process
+        self._closing = threading.Event()
         self.last_failure = ""
         self.compactions = 0
         self._lock = new_lock()
@@ -158,7 +163,10 @@ class Maintainer:
         patient = replace(policy, segments_max=policy.segments_max * 3 // 2)
         for work in (TINY, LARGE):
             if work.choose(state, patient, table.settings):
-                self._put(table, work)
+                is_asked = self._process is not None and self._process.ask(AFTER_LOAD, table.name)
+                is_behind = replace(policy, segments_max=policy.segments_max * _BEHIND)
+                if not is_asked or (work is TINY and work.choose(state, is_behind, table.settings)):
+                    self._put(table, work)
 
     def _put(self, table: VersionedTable, work: Work) -> None:
         if time.monotonic() < self._left_alone.get((work, table.id), 0.0):
@@ -190,10 +198,13 @@ class Maintainer:
 
     def close(self) -> None:
         """Accepts no more tables; waits until the running compaction has stopped."""
+        self._closing.set()
         with self._lock:
             self._is_closed = True
             for waiting in self._waiting.values():
                 waiting.clear()
+        if self._process is not None:
+            self._process.close()
         self.wait()
 
     @internal
@@ -235,6 +246,8 @@ class Maintainer:
             try:
                 table = open_table(name)
                 if MaintenancePolicy.of(table.schema, table.settings).is_automatic:
+                    if self._process is not None and self._process.ask(MAINTAIN, table.name):
+                        continue
                     results = maintain(table, is_cancelled=stops)
                     done[name] = len(results)
                     self._count(table, results)
@@ -260,6 +273,7 @@ class Maintainer:
                     del self._threads[work]
                     return
                 table = waiting.pop(next(iter(waiting)))
+            started = time.monotonic()
             try:
                 done = _compact(table, work, self._is_cancelled)
                 if done is None:
@@ -269,5 +283,8 @@ class Maintainer:
                 if done and not self._is_cancelled():
                     self.vacuum(table)
                     self.after_load(table, table.state())  # the result may be work for the other list
+                if work is LARGE and (rate := table.settings.compaction_write_bytes_per_second):
+                    written = sum(result.bytes_written for result in done)
+                    self._closing.wait(max(written / rate - (time.monotonic() - started), 0.0))
             except (StoreError, OSError) as error:
                 self.last_failure = f"{table.name}: {error}"

@@ -26,7 +26,7 @@ from seqstore.store.settings import ThinningStep
 
 @dataclass(frozen=True)
 class Holders:
-    """Who needs versions of a table beside readers that open them from now on.
+    """The holders of versions of a table, beside readers that open versions from now on.
 
     Attributes:
         held: versions that live processes hold, and that readers of other formats may need.

@@ -286,6 +286,7 @@ class VersionedTable:
             return records.oldest_open(tx, self.id)
 
     @property
+    @internal
     def kept_versions(self) -> KeptVersions:
         """The versions that can be opened."""
         with self.catalog.read() as tx:

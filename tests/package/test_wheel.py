@@ -32,7 +32,8 @@ SOURCES = ("README.md", "LICENSE", "pyproject.toml", ".package", "store", "loade
 OF_THE_ENGINE = {
     Store: {"table_of_id", "maintainer"},
     Table: {
-        *("advance", "checks", "hold", "hold_of_moment", "lease", "maintainer", "meets_conflicts"),
+        *("advance", "checks", "hold", "hold_of_moment", "kept_versions", "lease"),
+        *("maintainer", "meets_conflicts"),
         *("needed_versions", "only_moved", "policy", "published", "refuse_label", "remember", "shown_by"),
         "state",
         "write_task",

@@ -90,6 +90,7 @@ def every_kind(folder: Path) -> Iterator[EveryKind]:
         held.callback(store.table("db.plain").snapshot(2).close)
         store.table("db.plain").vacuum(retention_seconds=0)
         _maintain(store)
+        _thin_out(store)
         _stage(store)
         run_until_dead(_VACUUM, store.path, 0, failpoint="vacuum.forgotten")
         yield made
@@ -259,6 +260,12 @@ def _maintain(store: Store) -> None:
     typed = store.table("db.typed")
     typed.meets_conflicts = True
     typed.update({"v": 1.0}, pc.field("b") == 1, concurrency="optimistic", retries=1)
+
+
+def _thin_out(store: Store) -> None:
+    """Thins out the versions of a table, as the setting does."""
+    with Store.open(store.path, settings=replace(store.settings, version_thinning="0:1")) as other:
+        other.table("db.appended").vacuum()
 
 
 def _stage(store: Store) -> None:
