@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, Store, Table
+from seqstore.store import (
+    AccessDeniedError,
+    InvalidInputError,
+    NotFoundError,
+    Store,
+    Table,
+    TransactionOptions,
+)
 from seqstore.store.catalog.access.grants import ALL_DATABASES
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.transaction_record import TransactionRecord
@@ -106,8 +113,11 @@ class Access:
             require_visible(self._accounts, self._user, str(given.get("database", "")))
         elif name == "table":
             self.visible(str(given.get("name", "")))
-        elif name in ("session", "transaction") and given.get("database") is not None:
-            require_visible(self._accounts, self._user, str(given["database"]))
+        elif name in ("session", "transaction"):
+            options = given.get("options")
+            named = options.database if isinstance(options, TransactionOptions) else given.get("database")
+            if named is not None:
+                require_visible(self._accounts, self._user, str(named))
 
     def may_end(self, database: str, record: TransactionRecord) -> bool:
         """Returns whether a transaction is there for the user: it holds LOAD on each of its tables."""

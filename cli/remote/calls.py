@@ -22,6 +22,7 @@ from seqstore.store import (
     StoreSnapshot,
     Table,
     Transaction,
+    TransactionRecord,
     TransactionStatus,
     TransactionTable,
 )
@@ -68,7 +69,10 @@ class Calls:
             return self._shown(STORE_CALLS[member](self, given))
         if kind == "Table":
             table = self.access.table(on, call)
-            return self._shown(_on_table(table, member, given), table.name)
+            found = _on_table(table, member, given)
+            if isinstance(found, TransactionRecord) and not self.access.may_end(table.database, found):
+                return None  # a label of other tables, which does not exist for the user
+            return self._shown(found, table.name)
         held = self.session.held(kind, on)
         with held.lock:
             if held.table:
@@ -191,6 +195,8 @@ def _outcome(table: Table, label: str) -> LoadResult | None:
     """Returns what the catalog knows of a visible load of a table."""
     record = table.find_label(label)
     if record is None or record.status != TransactionStatus.VISIBLE:
+        return None
+    if table.name not in {record.table, *record.versions}:
         return None
     version = record.versions.get(table.name, record.version)
     counts: dict[str, Any] = {}

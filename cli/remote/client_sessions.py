@@ -52,7 +52,7 @@ class ClientSession:
     """What one client has at the server. Safe to share between threads.
 
     Attributes:
-        token: by which its client names it; nobody else knows it.
+        token: a secret by which its client names it.
         replies: of its changes.
     """
 

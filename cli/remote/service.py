@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -100,7 +100,7 @@ class RemoteService:
             return _LOST if error.kind == "unknown_session" else packed({"error": failure(error)})
         except Exception as error:
             if not isinstance(error, (StoreError, pa.ArrowInvalid)):
-                raise  # the connection broke: nobody reads a reply, and the request did not arrive
+                raise  # the connection broke: the request did not arrive
             return _failed(error)
 
     def rows(self, caller: Caller, body: bytes) -> Iterator[Any]:
@@ -189,6 +189,10 @@ class RemoteService:
     ) -> Iterator[tuple[Calls, Event]]:
         """Yields the calls of a client, and the audit event, while a call runs as a statement of its user."""
         client, name = caller.client, str(request["call"])
+        if name in ("Session.execute", "Session.stream"):
+            with self._statement(caller, request) as event:
+                yield self._calls(caller, request), event
+            return
         on = request.get("on")
         text = f"CALL {name} {on[0]}" if isinstance(on, list) and on else f"CALL {name}"
         with ExitStack() as stack:
@@ -197,11 +201,28 @@ class RemoteService:
             session, event = stack.enter_context(
                 self._sessions.statement(client, text, has_client=has_client)
             )
-            if name.partition(".")[0] != "Session":  # whose statements have limits of their own
-                stack.enter_context(session.working(_word(call)))
-            yield self._calls(caller, request, session), event
+            stack.enter_context(session.working(_word(call)))
+            yield self._calls(caller, request), event
 
-    def _calls(self, caller: Caller, request: Mapping[str, Any], _running: Session) -> Calls:
+    @contextmanager
+    def _statement(self, caller: Caller, request: Mapping[str, Any]) -> Iterator[Event]:
+        """Yields the audit event of a statement of SQL, which its session runs; KILL ends it."""
+        owner = self._clients.find(request.get("session"), caller.client.user)
+        session = owner.held("Session", request.get("on")).value
+        number, processes = session.server.connection_id, self._sessions.processes
+        given = _arguments(request)
+        text = str(given.get("text", given.get("query", "")))
+        client = replace(caller.client, connection=number, database=session.database or "")
+        event = Event("statement", client, text, bytes_received=len(text))
+        with caller.admitted(), self._sessions.audited(event):
+            processes.add(number, stop=session.interrupt, interrupt=session.interrupt)
+            try:
+                with session.running(text):
+                    yield event
+            finally:
+                processes.remove(number)
+
+    def _calls(self, caller: Caller, request: Mapping[str, Any]) -> Calls:
         owner = self._clients.find(request.get("session"), caller.client.user)
 
         def open_session(database: str) -> Session:

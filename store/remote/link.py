@@ -135,7 +135,7 @@ class Link:
 
 
 def _renew(link: weakref.ref[Link], end: threading.Event, seconds: float) -> None:
-    """Renews a session until it ends, or nobody has it any more."""
+    """Renews a session until it ends, or until no handle refers to it."""
     while not end.wait(seconds):
         found = link()
         if found is None or found.is_lost:

@@ -28,7 +28,7 @@ class Labelled(Protocol):
 
 
 def new_label(prefix: str = "") -> str:
-    """Returns a label that nobody else has."""
+    """Returns a label that no other write has."""
     return f"{prefix}{uuid.uuid4()}"
 
 

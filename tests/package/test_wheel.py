@@ -42,7 +42,7 @@ OF_THE_ENGINE = {
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
         *("find_view", "require_admin", "require_within", "sees_user", "stream", "table", "table_filter"),
-        *("schema", "tables_of", "within", "workload_group"),
+        *("schema", "tables_of", "within", "workload_group", "working"),
     },
 }
 

@@ -24,6 +24,7 @@ from seqstore import (
     Transaction,
     TransactionResult,
     TransactionTable,
+    UnavailableError,
     VacuumResult,
     VersionInfo,
     WriteOptions,
@@ -154,7 +155,16 @@ def use_session(store: Store) -> None:
         session.close()
 
 
+def use_store_elsewhere() -> None:
+    try:
+        Store.connect("seqstore://127.0.0.1:1", user="root", password="")
+    except UnavailableError:
+        return
+    raise AssertionError("a port without a server")
+
+
 def main() -> None:
+    use_store_elsewhere()
     with Store.open("user-data", create=True) as store:
         use_store(store)
         use_two_phases(store)

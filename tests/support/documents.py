@@ -103,7 +103,9 @@ class Reader:
 
     directory: Path
     runs: int = 0
-    _ports: dict[str, str] = field(default_factory=lambda: {"8030": free_port(), "9030": free_port()})
+    _ports: dict[str, str] = field(
+        default_factory=lambda: {port: free_port() for port in ("8030", "8040", "9030")}
+    )
     _names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
     _exports: list[str] = field(default_factory=list)
 
@@ -119,7 +121,7 @@ class Reader:
             AssertionError: it printed something else, or failed.
         """
         if block.file:
-            (self.directory / block.file).write_text(block.text)
+            (self.directory / block.file).write_text(self._with_ports(block.text))
             return
         self.runs += 1
         text, output = self._with_ports(block.text), self._with_ports(block.output or "")

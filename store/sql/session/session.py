@@ -81,8 +81,15 @@ class Session:
 
     def __new__(cls, store: Store, *_given: Any, **_named: Any) -> Session:
         """Makes a session here, or for a store elsewhere one at its server."""
-        chosen: type[Session] = getattr(type(store), "session_type", cls)
-        return object.__new__(chosen)
+        elsewhere: type[Session] | None = getattr(type(store), "session_type", None)
+        if elsewhere is None or issubclass(cls, elsewhere):
+            return object.__new__(cls)
+        if cls is not Session:
+            raise InvalidInputError(
+                f"{cls.__name__} runs statements where the store is; for a store elsewhere there is Session",
+                kind="not_remote",
+            )
+        return object.__new__(elsewhere)
 
     def __init__(
         self,

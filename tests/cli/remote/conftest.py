@@ -11,7 +11,7 @@ from seqstore import Store, Table
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
-from tests.support.remote_server import client, serving
+from tests.support.remote.server import client, serving
 from tests.support.rows import schema_of
 
 

@@ -14,7 +14,7 @@ from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote.handles import Handle
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.surface import CALLS
-from tests.support.remote_server import client
+from tests.support.remote.server import client
 from tests.support.rows import schema_of
 
 ROWS = pa.table({"k": [1], "v": ["x"]})
@@ -182,6 +182,26 @@ def test_a_table_renamed_to_where_a_user_sees_nothing_is_unknown(user: RemoteSto
     store.rename_table("db.t", "secret")
     with pytest.raises(NotFoundError, match=r"Unknown table 'db\.t'"):
         table.count()
+
+
+def test_a_label_of_other_tables_does_not_exist_for_a_user(user: RemoteStore, store: Store) -> None:
+    other = store.create_table("db.u", schema_of("k BIGINT NOT NULL", "v STRING"))
+    other.upsert(ROWS, label="other")
+    table = user.table("db.t")
+    store.accounts.revoke("user", ["ADMIN"])
+    store.accounts.grant("user", ["LOAD"], "db.t")
+    assert (table.find_label("other"), table.outcome("other")) == (None, None)
+    assert table.find_label("first").label == "first"  # type: ignore[union-attr]
+    assert user.find_transaction("db", "other") is None
+
+
+def test_a_transaction_of_a_database_that_a_user_does_not_see_is_refused(
+    user: RemoteStore, store: Store
+) -> None:
+    store.accounts.revoke("user", ["ADMIN"])
+    for database in ("db", "none"):
+        with pytest.raises(NotFoundError, match=f"Unknown database '{database}'"):
+            user.transaction(database=database)
 
 
 def test_the_session_of_another_user_is_unknown(user: RemoteStore, remote: RemoteStore) -> None:

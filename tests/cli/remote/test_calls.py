@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote import sent_rows
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
-from tests.support.remote_server import client
+from tests.support.remote.server import client
 from tests.support.rows import rows_of, schema_of
 
 BOTH: list[Callable[[Table], Any]] = [
@@ -51,6 +52,7 @@ BOTH: list[Callable[[Table], Any]] = [
     lambda t: t.check(),
     lambda t: t.vacuum(dry_run=True),
 ]
+DAYS = "SELECT count(*) FROM " + ", ".join(f"(SELECT 1 a UNION ALL SELECT 2) x{n}" for n in range(60))
 FAILING: list[Callable[[Table], Any]] = [
     lambda t: t.scan(["nope"]).read_all(),
     lambda t: t.scan(None, pc.field("v") > 5).read_all(),
@@ -251,6 +253,29 @@ def test_statements_of_a_session_share_database_variables_and_transaction(remote
         assert (list(last.rows.to_pylist()[0].values()), session.in_transaction) == ([5, 3], True)
         list(session.execute("ROLLBACK"))
         assert remote.table("db.t").count() == 2
+
+
+def test_a_statement_is_listed_and_ended_by_kill(remote: RemoteStore, server: FlightSqlServer) -> None:
+    slow = Session(remote, "db")
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            list(slow.execute(DAYS))
+        except Exception as error:
+            failed.append(error)
+
+    running = threading.Thread(target=run, daemon=True)
+    running.start()
+    with Session(remote) as other:
+        found: list[Any] = []
+        while not found:
+            [listed] = other.execute("SHOW PROCESSLIST")
+            assert listed.rows is not None
+            found = [row["Id"] for row in listed.rows.to_pylist() if "UNION ALL" in (row["Info"] or "")]
+        list(other.execute(f"KILL QUERY {found[0]}"))
+    running.join()
+    assert [str(each) for each in failed] == ["Query execution was interrupted"]
 
 
 def test_a_text_with_a_syntax_error_runs_no_statement(remote: RemoteStore, stored: Table) -> None:

@@ -15,8 +15,8 @@ from seqstore import ClosedError, CommitUnknownError, Store, Table, UnavailableE
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.remote_store import RemoteStore
-from tests.support.cut_proxy import CutProxy
-from tests.support.remote_server import serving
+from tests.support.remote.cut_proxy import CutProxy
+from tests.support.remote.server import serving
 from tests.support.rows import rows_of
 
 ROW = pa.table({"k": [3], "v": ["c"]})

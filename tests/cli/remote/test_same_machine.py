@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize, rule
 
 from seqstore import Settings, Store
 from tests.stateful.test_table_machine import FORMATS, SIZES, TableMachine, run_machine
-from tests.support.remote_server import client, serving
+from tests.support.remote.server import client, serving
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES
 from tests.weight import by_form
 

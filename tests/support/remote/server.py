@@ -41,7 +41,7 @@ class ServerProcess:
 
     def __init__(self) -> None:
         environment = {"PYTHONPATH": MODULES, "PATH": ""}
-        arguments = ["-m", "tests.support.remote_server"]
+        arguments = ["-m", "tests.support.remote.server"]
         self._process = ForkedPython(arguments, environment=environment, directory=ROOT, has_input=True)
 
     def open(self, path: Path, settings: Settings, lease_seconds: float = LEASE_SECONDS) -> str:
@@ -55,13 +55,10 @@ class ServerProcess:
     def end(self) -> None:
         """Ends the process."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(60)
-
-    def kill(self) -> None:
-        """Ends the process as a crash does."""
-        self._process.kill()
-        self._process.wait(60)
+        self._process.wait()
+        self._process.stdout.close()
 
     def _ask(self, **request: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
