@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,10 +25,12 @@ from seqstore import (
     UnavailableError,
     VersionExpiredError,
 )
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote import sent_rows
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
+from tests.support.certificates import write_certificate
 from tests.support.remote.server import client
 from tests.support.rows import rows_of, schema_of
 
@@ -293,6 +296,18 @@ def test_a_wrong_password_is_refused(server: FlightSqlServer, store: Store) -> N
     store.accounts.create("reader", "a-word")
     with pytest.raises(AccessDeniedError, match="Access denied for user 'reader'"):
         client(server, "reader", "other")
+
+
+def test_a_connection_is_encrypted_where_the_server_has_a_certificate(store: Store, tmp_path: Path) -> None:
+    certificate, key = write_certificate(tmp_path, "localhost")
+    pair = certificate.read_bytes(), key.read_bytes()
+    server = FlightSqlServer(ServerSessions(store), "grpc+tls://localhost:0", pair)
+    url = f"seqstore+tls://localhost:{server.port}"
+    with Store.connect(url, certificates=certificate) as remote:
+        assert remote.databases() == ["db"]
+    with pytest.raises(UnavailableError):
+        Store.connect(url)  # the system does not know who signed it
+    server.stop()
 
 
 def test_a_port_without_a_server_is_an_error_at_once() -> None:
