@@ -244,6 +244,7 @@ def test_a_small_run_tells_both_stories(tmp_path: Path) -> None:
     assert "1,500 rows, 28,500 values, all equal." in text
     assert "CREATE ROUTINE LOAD flights.events ON flights_from_files" in text
     assert "flights.flights_from_files against the package's own flights.csv" in text
+    assert "flights.flights_from_changes against the package's own flights.csv" in text
     assert "test.test_table: sound." in text
 
 
