@@ -79,9 +79,32 @@ def test_every_key_and_every_field_is_on_the_page(made: EveryKind, page: FormatP
             for key, record in records:
                 faults |= {*page.key_faults(name, key), *page.faults(name, record)}
     assert sorted(faults) == []
-    assert empty == []
-    # This store keeps its segments beside the catalog.
-    assert page.unused() == [("meta", "segments")]
+    assert empty == ["outbox"]
+    # This store keeps its segments beside the catalog, and cannot ship it.
+    assert {(name, path.partition(".")[0]) for name, path in page.unused()} == {
+        *(("meta", name) for name in ("following", "segments", "ship", "shipped")),
+        ("outbox", "(value)"),
+    }
+
+
+def test_records_of_a_shipped_catalog_are_on_the_page(tmp_path: Path, page: FormatPage) -> None:
+    settings = Settings(ship_seconds=3600)
+    with Store.open(tmp_path / "data", segments=f"file://{tmp_path}/segments", settings=settings) as store:
+        store.shipping.begin(str(tmp_path / "shipped"))
+        store.create_database("db")
+        faults: set[str] = set()
+        found: set[str] = set()
+        for opened in (store, Store.open(str(tmp_path / "shipped"), mode="r")):
+            with opened.catalog.read() as tx:
+                record = {key.decode(): value for key, value in tx.records("meta")}
+                faults |= {each for each in page.faults("meta", record) if not each.endswith("is missing")}
+                found |= record.keys()
+                for key, value in tx.records("outbox"):
+                    faults |= {*page.key_faults("outbox", key), *page.faults("outbox", value)}
+            opened.close()
+    assert faults == set()
+    assert {"ship", "shipped", "following"} <= found
+    assert {page.describes(name) for name in files(store)} >= {"locks/shipper"}
 
 
 def test_every_file_is_on_the_page(made: EveryKind, page: FormatPage) -> None:

@@ -42,7 +42,7 @@ class ShipFile:
 
     def packed(self, name: str) -> bytes:
         """Returns the bytes of the file under a name."""
-        body = msgpack.packb(asdict(self), use_bin_type=True)
+        body: bytes = msgpack.packb(asdict(self), use_bin_type=True)
         return _MAGIC + bytes([SHIP_FORMAT]) + _digest(name, SHIP_FORMAT, body) + body
 
     @classmethod

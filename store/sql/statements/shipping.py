@@ -36,9 +36,9 @@ def _show(statement: ShowShipping, session: Session) -> Result:
     follower = session.store.follower
     if follower is not None:
         applied = follower.applied
-        numbers = (applied.epoch, applied.position, applied.commit)
+        done = (applied.epoch, applied.position, applied.commit)
         state = "FAILING" if follower.error else "FOLLOWING"
-        row = (follower.shown, state, *map(str, numbers), "", f"{follower.age_seconds:.3f}", follower.error)
+        row = (follower.shown, state, *map(str, done), "", f"{follower.age_seconds:.3f}", follower.error)
         return text_rows(_HEADINGS, [row])
     status = session.store.shipping.status()
     if status is None:

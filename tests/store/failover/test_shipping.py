@@ -20,6 +20,16 @@ from seqstore import (
     UnavailableError,
 )
 from seqstore.store.catalog.ship_log.place import open_place
+from seqstore.store.catalog.ship_log.ship_file import (
+    LEASE,
+    BaseChunk,
+    Hold,
+    Lease,
+    LogObject,
+    Manifest,
+    ShipFile,
+    log_name,
+)
 from seqstore.store.failover.restore import restore_store
 from tests.support.object_store import WEED, object_store
 from tests.support.rows import rows_of, schema_of
@@ -256,3 +266,135 @@ def test_conditions_of_places(tmp_path: Path, target: str) -> None:
     place.delete("a/b")
     place.delete("a/b")
     assert place.list("a") == []
+
+
+def test_the_reply_of_a_write_that_succeeded_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try finds its own commits there, and the load is acknowledged; with it, later commits."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    table = store.table("db.t")
+    table.upsert(rows(7, 8, "before"))  # the shipper knows its place
+    place = store.catalog.shipper._place
+    assert place is not None
+    create = place[1].create
+
+    def lost(name: str, data: bytes) -> bool:
+        create(name, data)
+        monkeypatch.setattr(place[1], "create", create)
+        raise UnavailableError("the connection was reset", kind="disk")
+
+    monkeypatch.setattr(place[1], "create", lost)
+    with pytest.raises(CommitUnknownError):
+        table.upsert(rows(8, 9, "unknown"))
+    table.upsert(rows(9, 10, "after"))
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert new.table("db.t").version == table.version
+        assert rows_of(new.table("db.t")) == rows_of(table)
+
+
+def test_writers_that_share_a_commit_ship_it_once(tmp_path: Path) -> None:
+    """Sixteen writers at once need fewer objects than commits."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    before = len(open_place(target).list("log"))
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda number: store.create_database(f"db{number}"), range(64)))
+    assert len(open_place(target).list("log")) - before < 64
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert len(new.databases()) == 65
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    """Commits of several processes of a host make one log."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(2) as pool:
+        waiting = pool.starmap_async(
+            load_some, [(str(tmp_path / "leader"), 10), (str(tmp_path / "leader"), 20)]
+        )
+        for number in range(5):
+            store.table("db.t").upsert(rows(30 + number, 31 + number, "here"))
+        waiting.get(300)
+    expected = rows_of(store.table("db.t"))
+    assert len(expected) == 18
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert rows_of(new.table("db.t")) == expected
+        assert new.table("db.t").version == store.table("db.t").version
+
+
+def load_some(path: str, first: int) -> None:
+    with Store.open(path, settings=EVERY) as store:
+        for number in range(first, first + 5):
+            store.table("db.t").upsert(rows(number, number + 1, "there"))
+
+
+def test_a_fenced_host_removes_no_file_of_the_new_one(tmp_path: Path) -> None:
+    """Its sweeps and vacuums see files that its own catalog does not name."""
+    target = str(tmp_path / "shipped")
+    old = leader(tmp_path, target, LATER)
+    old.table("db.t").upsert(rows(0, 900, "old"))
+    old.shipping.flush()
+    restore_store(target, tmp_path / "new", EVERY)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:  # its process ends: for the old host its files have no owner
+        pool.apply(load_large, (str(tmp_path / "new"),))
+    table = old.table("db.t")
+    with suppress(UnavailableError):
+        table.upsert(rows(0, 900, "zombie"))
+    with pytest.raises(UnavailableError, match="epoch 2"):
+        table.vacuum(retention_seconds=0)
+    old.close()
+    Store.open(tmp_path / "leader", settings=LATER).close()  # sweeps
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        shutil.rmtree(tmp_path / "new" / "cache")
+        assert {value for _, value in rows_of(new.table("db.t"))} == {"new"}
+        assert new.table("db.t").check() == []
+
+
+def load_large(path: str) -> None:
+    with Store.open(path, settings=EVERY) as store:
+        store.table("db.t").upsert(rows(0, 900, "new"))
+
+
+def test_shipped_files_stay_readable() -> None:
+    """The bytes of format 1, as docs/format.md describes them; other bytes need another number."""
+    digest = bytes(range(16))
+    writes = (("heads", b"\0\1", b"rec"), ("labels", b"x", None))
+    time_ms = 1_700_000_000_000
+    files: dict[str, tuple[ShipFile, str]] = {
+        LEASE: (
+            Lease(2, "00ff", "host", time_ms),
+            "7365717368697001b44301011e80a7c13f394f8ce6d39d5184a565706f636802a5746f6b656ea430306666a4686f7374"
+            "a4686f7374a873696e63655f6d73cf0000018bcfe56800",
+        ),
+        log_name(3): (
+            LogObject(3, 2, digest, time_ms, ((7, time_ms + 1, writes),)),
+            "7365717368697001708a2e4399fe3db166d7da7bcd01cb8e85a8706f736974696f6e03a565706f636802a87072657669"
+            "6f7573c410000102030405060708090a0b0c0d0e0fa774696d655f6d73cf0000018bcfe56800a7636f6d6d6974739193"
+            "07cf0000018bcfe568019293a56865616473c4020001c40372656393a66c6162656c73c40178c0",
+        ),
+        "base/00000000000000000002-a/manifest": (
+            Manifest(6, 2, bytes(16), 1, (digest,), 512),
+            "73657173686970019c7781a687737d503d3271a7fee09dc286a6636f6d6d697406a8706f736974696f6e02a664696765"
+            "7374c41000000000000000000000000000000000a565706f636801a66368756e6b7391c4100001020304050607"
+            "08090a0b0c0d0e0fa56279746573cd0200",
+        ),
+        "base/00000000000000000002-a/000000": (
+            BaseChunk((("meta", b"format", b"abc"),)),
+            "7365717368697001b69b5802e6ef04ba12a2957a316c95ef81a77265636f7264739193a46d657461c406666f726d6174"
+            "c403616263",
+        ),
+        "followers/f": (
+            Hold(5, 6, 900),
+            "73657173686970019c7c10abad13947b0fc2466f1870b4ad83a96d6f6d656e745f6d7305aa72656e657765645f6d7306"
+            "ac7465726d5f7365636f6e6473cd0384",
+        ),
+    }
+    place = open_place("/nowhere")
+    for name, (value, packed) in files.items():
+        assert value.packed(name).hex() == packed
+        assert type(value).unpacked(place, name, bytes.fromhex(packed)) == value
