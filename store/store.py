@@ -131,6 +131,7 @@ class Store:
         if not self._is_copy:  # the files are the leader's to remove
             self._sweep()
             self._show_left()
+            self.shipping.resume()
 
     @classmethod
     def open(

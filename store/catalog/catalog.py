@@ -234,7 +234,7 @@ class CatalogTransaction:
     def _store(self, database: str, key: bytes, data: bytes) -> None:
         self._txn.put(key, data, db=self.databases[database])
         if self.journal is not None:
-            self.journal[database, key] = data
+            self.journal[database, key] = bytes(data)
 
     def put_new(self, database: str, key: bytes, value: Any) -> bytes:
         """Stores a record under a key that has none; returns its checksum.

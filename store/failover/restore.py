@@ -12,6 +12,7 @@ was, but for the epoch.
 
 from __future__ import annotations
 
+import shutil
 import socket
 import uuid
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.ship_log.base_copy import newest_base
-from seqstore.store.catalog.ship_log.outbox import FOLLOWING, Shipped, store_shipped
+from seqstore.store.catalog.ship_log.outbox import FOLLOWING, SHIP, Shipped, store_shipped
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import (
     LEASE,
@@ -75,18 +76,27 @@ def restore_store(source: str, path: Path, settings: Settings | None = None) -> 
     failpoint.hit("failover.leased")
     catalog = Catalog(path / "catalog", settings or Settings())
     try:
-        replica = Replica(place, catalog)
-        state, digest = _begin_epoch(place, replica, lease)
-        failpoint.hit("failover.fenced")
-        with catalog.following() as tx:
-            tx.put("meta", b"ship", {"uri": source})
-            tx.delete("meta", FOLLOWING)
-            store_shipped(tx, Shipped(lease.epoch, lease.token, state.position + 1, digest, state.commit))
-        _abort_running(catalog)
+        state = _lead(catalog, place, lease, source)
+    except BaseException:
+        catalog.close()
+        shutil.rmtree(path, ignore_errors=True)
+        raise
     finally:
         catalog.close()
         catalog.release()
     return Restored(lease.epoch, state.commit, state.time_ms)
+
+
+def _lead(catalog: Catalog, place: Place, lease: Lease, source: str) -> Applied:
+    """Runs steps 2 to 4."""
+    state, digest = _begin_epoch(place, Replica(place, catalog), lease)
+    failpoint.hit("failover.fenced")
+    with catalog.following() as tx:
+        tx.put("meta", SHIP, {"uri": source})
+        tx.delete("meta", FOLLOWING)
+        store_shipped(tx, Shipped(lease.epoch, lease.token, state.position + 1, digest, state.commit))
+    _abort_running(catalog)
+    return state
 
 
 def _abort_running(catalog: Catalog) -> None:

@@ -85,6 +85,13 @@ class Shipping:
         self._catalog.shipper.ship(self._catalog)
 
     @internal
+    def resume(self) -> None:
+        """Ships soon what ended processes have left."""
+        status = self.status()
+        if status is not None and status.waiting and not status.state.fenced:
+            self._catalog.shipper.start(self._catalog, 0)
+
+    @internal
     def close(self) -> None:
         """Ships what waits, if that is possible."""
         try:

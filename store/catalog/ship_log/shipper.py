@@ -36,7 +36,7 @@ from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import CommitUnknownError, CorruptionError, StoreError
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
 from seqstore.store.runtime import failpoint
-from seqstore.store.runtime.forks import new_rlock
+from seqstore.store.runtime.forks import new_lock, new_rlock
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECT_BYTES_MAX: Final = 32 * 2**20
@@ -93,6 +93,7 @@ class Shipper:
         self._is_level = False
         self._error = ""
         self._thread: threading.Thread | None = None
+        self._thread_lock = new_lock()  # not the other one, which is held while objects are sent
         self._wake = threading.Event()
 
     def before_write(self, catalog: Access, seconds: int) -> None:
@@ -132,7 +133,7 @@ class Shipper:
                 kind="not_shipped",
             ) from error
         finally:
-            self._start(catalog, seconds)
+            self.start(catalog, seconds)
 
     def ship(self, catalog: Access, through: int | None = None) -> None:
         """Ships what waits.
@@ -296,6 +297,13 @@ class Shipper:
             if state is not None and not state.fenced:
                 store_shipped(tx, replace(state, fenced=self.fenced))
 
+    def _end_fenced(self, catalog: Access, error: StoreError) -> None:
+        _LOG.error("%s: %s", self._path, error)
+        try:
+            self._store_fence(catalog)
+        except StoreError as failure:  # this process knows it all the same
+            _LOG.warning("%s: the fence is not stored: %s", self._path, failure)
+
     def _trim(self, catalog: Access) -> None:
         """Removes from the catalog what was shipped; any other commit does so by itself."""
         with catalog.read() as tx:
@@ -304,21 +312,29 @@ class Shipper:
             with catalog.write():
                 pass
 
-    def _start(self, catalog: Access, seconds: int) -> None:
-        """Starts the thread that ships and trims, unless it runs."""
-        with self._lock:
+    def start(self, catalog: Access, seconds: int) -> None:
+        """Has what waits shipped soon, and what was shipped removed from the catalog."""
+        with self._thread_lock:
             self._wake.set()
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, args=(catalog, seconds or _TRIM_SECONDS), name="shipper", daemon=True
                 )
                 self._thread.start()
 
+    def _goes_on(self) -> bool:
+        """Returns whether the thread has work; it ends otherwise."""
+        with self._thread_lock:
+            if self._wake.is_set():
+                self._wake.clear()
+                return True
+            self._thread = None
+            return False
+
     def _run(self, catalog: Access, seconds: float) -> None:
         """Ships what waits at intervals; ends after one without commits."""
         pause = threading.Event()
-        while self._wake.is_set():
-            self._wake.clear()
+        while self._goes_on():
             pause.wait(seconds)
             try:
                 self.ship(catalog)
@@ -330,9 +346,8 @@ class Shipper:
                 self._trim(catalog)
             except StoreError as error:
                 if error.kind == "fenced":
-                    _LOG.error("%s: %s", self._path, error)
-                    self._store_fence(catalog)
-                    return
+                    self._end_fenced(catalog, error)
+                    continue
                 _LOG.warning("%s: commits are not shipped yet: %s", self._path, error)
                 self._wake.set()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,9 +106,9 @@ def test_a_fence_is_remembered(tmp_path: Path) -> None:
     restore_store(target, tmp_path / "new", EVERY)
     with pytest.raises(UnavailableError):
         old.create_database("other")
-    thread = old.catalog.shipper._thread
-    assert thread is not None
-    thread.join(60)
+    deadline = time.monotonic() + 300
+    while old.catalog.shipper._thread is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
     status = old.shipping.status()
     assert status is not None
     assert "epoch 2" in status.state.fenced
