@@ -28,7 +28,7 @@ from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.numpy_sorts import prefer_avx2_sorts
 from seqstore.cli.replay import replay_letters
 from seqstore.cli.routine_load import app as routine_load
-from seqstore.cli.serve import serve
+from seqstore.cli.serve import ServeCommand, serve
 from seqstore.cli.sql import sql
 from seqstore.cli.tables import check, history
 from seqstore.cli.top import top
@@ -158,7 +158,7 @@ app.command("load")(load_files)
 app.command("stream-load")(stream_load)
 app.command("broker-load")(broker_load)
 app.add_typer(routine_load, name="routine-load", help="Jobs that keep loading: made, run and steered.")
-app.command("serve")(serve)
+app.command("serve", cls=ServeCommand)(serve)
 app.command("history")(history)
 app.command("top")(top)
 app.command("changes")(changes)

@@ -7,11 +7,13 @@ import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from seqstore.cli import output
 from seqstore.cli.context import data_dir
@@ -22,7 +24,39 @@ if TYPE_CHECKING:
     from seqstore.cli.workers.hub import Seat
 
 _BACKLOG: Final = 1024  # clients that connect at once
+_follow: Final[ContextVar[str | None]] = ContextVar("follow", default=None)
 _PORTS: Final = {"http": "--http-port", "mysql": "--mysql-port"}
+
+
+def _keep_follow(uri: str | None) -> str | None:
+    _follow.set(uri)
+    return uri
+
+
+def _following(
+    follow: Annotated[
+        str | None,
+        typer.Option(
+            "--follow",
+            metavar="URI",
+            help="Read what a leader ships there; --advertise names the leader.",
+            callback=_keep_follow,
+        ),
+    ] = None,
+) -> None:
+    """Has the option of `serve` that its function does not get."""
+
+
+class ServeCommand(TyperCommand):
+    """`serve` with the option `--follow`."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        one = typer.Typer(add_completion=False)
+        one.command()(_following)
+        (option,) = typer.main.get_command(one).params
+        option.expose_value = False
+        self.params.append(option)
 
 
 def serve(
@@ -44,10 +78,6 @@ def serve(
     ] = None,
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of the certificate's key.")
-    ] = None,
-    follow: Annotated[
-        str | None,
-        typer.Option("--follow", metavar="URI", help="Read what a leader ships there; --advertise names it."),
     ] = None,
     workers: Annotated[
         int | None,
@@ -76,7 +106,7 @@ def serve(
     count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
     send_traces()
-    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, follow)
+    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, _follow.get())
     run_server(place, engine, _say_services)
 
 

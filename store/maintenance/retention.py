@@ -2,8 +2,8 @@
 
 The first version that may still be opened is the one that was the newest `version_retention_seconds` ago. The
 horizon of a table, the first version that must stay whole, is that version, or the smallest that a live
-process or a follower holds (catalog.leases, failover.follower). Who holds a moment holds the version that was
-the newest ten minutes before it. Versions behind the horizon may be thinned out (maintenance.thinning).
+process or a follower holds (catalog.leases, failover.follower). A holder of a moment holds the version that
+was the newest ten minutes before it. Versions behind the horizon may be thinned out (maintenance.thinning).
 
 Vacuum then:
 

@@ -1,6 +1,6 @@
 """What a store ships of its catalog to another place: a base copy and a log of committed transactions.
 
-    <place>/lease                          who leads, and since which epoch; replaced only by its ETag
+    <place>/lease                          the leader and its epoch; replaced only by its ETag
     <place>/log/<position>                 commits, in order; created, never replaced (ship_log.log_object)
     <place>/base/<position>-<id>/<number>  records of the whole catalog as of a commit (ship_log.base_copy)
     <place>/base/<position>-<id>/manifest  written last

@@ -97,7 +97,7 @@ def _digest(name: str, number: int, body: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Lease(ShipFile):
-    """Who leads.
+    """The leader of a store.
 
     Attributes:
         epoch: rises with each takeover.
