@@ -18,6 +18,7 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql.evaluate.connections import MemoryShare, QueryConnection, common_bytes
+from seqstore.store.sql.parse.nesting import levels_checked
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
@@ -132,8 +133,9 @@ class Evaluator:
         select = exp.select(
             *(exp.alias_(tree.copy(), f"e{i}", quoted=True) for i, tree in enumerate(expressions))
         )
-        check(select)
-        translate(select, around, _no_variables)
+        with levels_checked():
+            check(select)
+            translate(select, around, _no_variables)
         for item, target in zip_longest(select.expressions, targets):
             if target is not None and target.name in TEXTS and is_time(type_of(item.this)):
                 item.set("this", as_text(item.this))

@@ -26,6 +26,7 @@ from seqstore.store.errors import InvalidInputError, StoreError, UnavailableErro
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
+from seqstore.store.sql.parse.nesting import too_deep
 from seqstore.store.sql.translate.macros import INTERNAL
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.fraction_digits import with_fraction_digits
@@ -272,10 +273,7 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
     if "multiple overloads that match" in message:
         return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
     if "Max expression depth" in message:
-        return InvalidInputError(
-            "expected less deeply nested expressions, found more than 1,000 levels; write lists as IN (...)",
-            kind="query",
-        )
+        return too_deep()
     if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):
         return memory_limit.out_of_memory(
             f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "

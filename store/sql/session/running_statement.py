@@ -10,6 +10,7 @@ from typing import Final
 
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime.cancellation import Cancellation, watched
+from seqstore.store.sql.parse.nesting import levels_checked
 from seqstore.store.sql.session import variables as names
 
 _READS: Final = frozenset(["SELECT", "WITH", "(", "EXPLAIN", "SHOW", "DESC", "DESCRIBE", "SET", "USE"])
@@ -87,7 +88,7 @@ class RunningStatement:
 
         self._cancellation = Cancellation(look, self._user)
         try:
-            with watched(self._cancellation):
+            with watched(self._cancellation), levels_checked():
                 yield
         finally:
             self._cancellation = None

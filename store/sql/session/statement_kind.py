@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final, Generic, TypeVar
 
+from seqstore.store.sql.parse.nesting import levels_checked
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result
@@ -104,11 +105,12 @@ def parse(text: str) -> list[Any]:
     Raises:
         InvalidInputError: names line and column, with the expected words or the unsupported clause.
     """
-    if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
-        remembered = _parsed_query(text)
-        if remembered is not None:
-            return [remembered]
-    return [parse_statement(stream) for stream in split_statements(text)]
+    with levels_checked():
+        if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
+            remembered = _parsed_query(text)
+            if remembered is not None:
+                return [remembered]
+        return [parse_statement(stream) for stream in split_statements(text)]
 
 
 @lru_cache(maxsize=512)

@@ -13,7 +13,9 @@ from typing import Final
 from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE
+from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import hidden_name
+from seqstore.store.sql.parse.nesting import too_deep
 from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
@@ -26,6 +28,8 @@ from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types,
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
+_LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
+_LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
 _FORBIDDEN_FUNCTIONS: Final = (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
 _UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
@@ -73,6 +77,7 @@ def translate(
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(tree.walk(bfs=True))):
+        cancellation.check()
         if isinstance(node, (exp.Anonymous, exp.Is)) or node.key in implicit.PARAMETERS:
             implicit.convert_arguments(node)
         new = rewrite(node)
@@ -86,12 +91,32 @@ def translate(
     return kinds
 
 
+def _check_levels(tree: exp.Expr) -> None:
+    """Checks that operators and calls are not nested deeper than DuckDB computes.
+
+    What follows looks along the nodes above each: deep trees took minutes before DuckDB
+    refused them. Lists of conditions are no levels of DuckDB.
+
+    Raises:
+        InvalidInputError: more than `_LEVELS_MAX` levels.
+    """
+    levels = {id(tree): 0}
+    for node in tree.walk(bfs=True):  # outer ones first
+        above = node.parent
+        is_level = isinstance(node, _LEVELS) and not isinstance(node, (exp.Connector, exp.Paren))
+        level = (levels.get(id(above), 0) if node is not tree else 0) + is_level
+        levels[id(node)] = level
+        if level > _LEVELS_MAX:
+            raise too_deep()
+
+
 def check(tree: exp.Expr) -> None:
     """Checks that a tree holds only parts of a query on stored tables.
 
     Raises:
         InvalidInputError: names the part that is refused.
     """
+    _check_levels(tree)
     for node in tree.walk():
         if isinstance(node, exp.Query):
             continue

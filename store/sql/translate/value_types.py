@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from seqstore.store.runtime import cancellation
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.sql.translate.type_search import TypeSearch
@@ -130,6 +131,7 @@ def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> list[str | None
     """
     types = _ValueTypes({id(relation.node): relation for relation in relations})
     for node in reversed(list(tree.walk(bfs=True))):  # leaves first: the search is never deep
+        cancellation.check()
         if _may_be_known(node):
             note(node, types.find(node))
     return types.columns(tree)

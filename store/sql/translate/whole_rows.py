@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime import cancellation
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.relations import Relation
 
@@ -20,6 +21,7 @@ def refuse_whole_rows(tree: exp.Query, relations: Sequence[Relation]) -> None:
     tables = {id(relation.node): relation for relation in relations}
     scopes: dict[int, _Names | None] = {}
     for column in tree.find_all(exp.Column):
+        cancellation.check()
         if not column.table and not isinstance(column.this, exp.Star) and _is_row(column, tables, scopes):
             raise InvalidInputError(
                 f"unknown column {column.name!r} in the query", kind="unknown_column", column=column.name
