@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import logging
 import os
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from seqstore.cli.server.settings import ServerSettings
     from seqstore.cli.workers.hub import Seat
 
+_STDERR: Final = 2
 _BACKLOG: Final = 1024  # clients that connect at once
 _follow: Final[ContextVar[str | None]] = ContextVar("follow", default=None)
 _PORTS: Final = {"http": "--http-port", "mysql": "--mysql-port"}
@@ -123,12 +125,16 @@ def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:
 
 
 def _prepare_process() -> None:
-    """Returns freed memory, keeps new files to the user of the server, and begins the log."""
+    """Returns freed memory, keeps new files to the user of the server, and begins the log.
+
+    A fatal signal, such as that of a library that finds no memory, logs what each thread was doing.
+    """
     from seqstore.cli.logs.current_ids import AddIds
     from seqstore.cli.logs.json_lines import TEXT_FORMAT
     from seqstore.cli.logs.log_throttle import LogThrottle
     from seqstore.cli.server.memory import keep_little_freed_memory
 
+    faulthandler.enable(_STDERR)
     keep_little_freed_memory()
     os.umask(0o077)  # whatever the shell says
     handler = logging.StreamHandler()

@@ -211,6 +211,11 @@ class ServerProcess:
         finally:
             self._close()
 
+    def last_words(self) -> list[str]:
+        """What it printed before it ended."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readlines()[-100:]
+
     def kill(self) -> None:
         """Ends it at once."""
         self.process.kill()

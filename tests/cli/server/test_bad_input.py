@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
+from seqstore.cli.server.memory import keep_little_freed_memory
 from tests.support.hostile.bad_requests import BadRequest, bad_request
 from tests.support.hostile.usage import resident_bytes
 from tests.support.http_server import Client, read_answer, serving
@@ -109,7 +110,8 @@ def test_fresh_bad_requests_every_time(store: Store) -> None:
 
 @pytest.mark.torture
 def test_bad_requests_for_an_hour(store: Store) -> None:
-    """`send_all` watches the descriptors."""
+    """`send_all` watches the descriptors. Freed memory is kept as in a server: by default for each thread."""
+    keep_little_freed_memory()
     until, used = time.monotonic() + 60 * torture_minutes(60), 0
     while time.monotonic() < until:
         send_all(store, seed=random.SystemRandom().randrange(2**32), count=1000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import signal
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
+from tests.cli.scan.flight_client import FlightClient
 from tests.support.http_server import ServerProcess
 from tests.support.kafka import wait_until
 
@@ -69,7 +71,9 @@ def server(tmp_path: Path, limit_bytes: int) -> Iterator[ServerProcess]:
         rows = ", ".join(f"({k}, 'v{k}')" for k in range(2000))
         list(session.execute(f"INSERT INTO db.t VALUES {rows}"))
     config = tmp_path / "server.toml"
-    config.write_text(f"[server]\nmemory_bytes_max = {limit_bytes}\nmysql_login_seconds = 120\n")
+    config.write_text(
+        f"[server]\nmemory_bytes_max = {limit_bytes}\nmysql_login_seconds = 120\nflight_port = 0\n"
+    )
     running = ServerProcess(tmp_path / "data", "--config", str(config), is_measured=True)
     try:
         yield running
@@ -182,6 +186,7 @@ class Others:
             "key": self._by_key,
             "rows": self._of_rows,
             "processes": self._processes,
+            "flight": self._flight,
             "load": self._loads,
         }
         self.kinds = set(requests)
@@ -224,6 +229,13 @@ class Others:
                 assert cursor.fetchall()
                 yield
 
+    def _flight(self) -> Iterator[None]:
+        client = FlightClient(self._server.port("grpc"))
+        for number in itertools.count():
+            rows = client.query(f"SELECT v FROM db.t WHERE k = {number % 2000}").to_pylist()
+            assert rows == [{"v": f"v{number % 2000}"}]
+            yield
+
     def _loads(self) -> Iterator[None]:
         for number in itertools.count():
             body = "".join(f"{k},{number}\n" for k in range(10_000, 11_000))
@@ -252,12 +264,23 @@ def test_greedy_statements_fail_and_others_have_answers(
     chosen = [*every, *random.Random(seed).choices(every, k=statements)][-statements:]
     with Peak(server) as peak, Others(server) as others, ThreadPoolExecutor(statements) as threads:
         outcomes = list(threads.map(partial(outcome, server), chosen))
+    code = server.process.poll()
+    printed = server.last_words() if code is not None else []
     told = f"seed {seed}, {peak.bytes >> 20} MiB, {others.answers}, {others.seconds}, "
     told += f"{others.refusals} refused, {outcomes}"
     print(told)
-    assert server.process.poll() is None, told
+    assert code is None, f"the server ended with {code} and printed {printed}; {told}"
     assert peak.bytes < limit_bytes, told
     assert not others.failures, f"{others.failures}, {told}"
     assert set(others.answers) == others.kinds, told
     assert all("Lost connection" not in each for each in outcomes), told
     assert any("memory" in each for each in outcomes), told
+
+
+def test_a_server_that_is_ended_by_a_signal_logs_its_threads(server: ServerProcess) -> None:
+    """It ended without a message: a library that finds no memory aborts the process."""
+    server.process.send_signal(signal.SIGABRT)
+    assert server.process.wait(60) != 0
+    printed = "".join(server.last_words())
+    assert "Fatal Python error: Aborted" in printed
+    assert 'File "' in printed

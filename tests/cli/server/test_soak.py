@@ -26,6 +26,7 @@ from tests.support.http_server import Client, ServerProcess
 from tests.weight import by_form, torture_minutes
 
 ROWS = 20
+PROGRESS_SECONDS_MAX = 120.0
 WAYS = ("csv", "json", "chunked", "two phases")
 
 
@@ -40,6 +41,7 @@ class Soak:
         self.outcomes: Counter[str] = Counter()
         self.over = threading.Event()
         self.failures: list[BaseException] = []
+        self.told = threading.Condition()  # of acknowledgements and failures
         self.server = ServerProcess(data_dir)
 
     def run(self, seconds: float, kill_every: float) -> None:
@@ -49,13 +51,25 @@ class Soak:
             thread.start()
         until = time.monotonic() + seconds
         while time.monotonic() < until and not self.failures:
+            wanted = self._batches() + self.clients  # also where a server needs most of the time to start
             self.over.wait(min(kill_every, max(until - time.monotonic(), 0)))
+            self._await(wanted)
             self.server.kill()
             self.server = ServerProcess(self.data_dir)
         self.over.set()
         for thread in threads:
             thread.join()
         self.server.kill()
+
+    def _await(self, batches: int) -> None:
+        """Waits for acknowledgements, or for a client that fails."""
+        with self.told:
+            self.told.wait_for(
+                lambda: self._batches() >= batches or bool(self.failures), PROGRESS_SECONDS_MAX
+            )
+
+    def _batches(self) -> int:
+        return sum(self.acknowledged.values())
 
     def _client(self, number: int) -> None:
         rng = random.Random(self.seed * 1000 + number)
@@ -64,9 +78,13 @@ class Soak:
             while not self.over.is_set():
                 if self._send(number, batch, rng.choice(WAYS)):
                     batch += 1
-                    self.acknowledged[number] = batch
+                    with self.told:
+                        self.acknowledged[number] = batch
+                        self.told.notify_all()
         except BaseException as error:
-            self.failures.append(error)
+            with self.told:
+                self.failures.append(error)
+                self.told.notify_all()
 
     def _send(self, number: int, batch: int, way: str) -> bool:
         """Sends a batch once; whether it was acknowledged."""
