@@ -97,6 +97,11 @@ class Listener:
         """Returns the port it listens on, 0 before the start."""
         return int(self._socket.getsockname()[1]) if self._socket is not None else 0
 
+    @property
+    def connections(self) -> int:
+        """Returns how many clients are connected."""
+        return len(self._open)
+
     def start(self) -> None:
         """Begins to listen; OSError when the address is in use."""
         if self._entrance is not None:

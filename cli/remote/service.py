@@ -44,12 +44,14 @@ class Caller:
 
     Attributes:
         admitted: holds its place among the calls that run, while the block lasts.
-        is_there: whether the client still waits.
+        waits: tells whether the client waits; it is told whether the call was cancelled.
+        read: is called for each batch that was read of an upload.
     """
 
     client: Client
     admitted: Callable[[], AbstractContextManager[None]]
-    is_there: Callable[[], bool]
+    waits: Callable[[bool], bool]
+    read: Callable[[], None]
 
 
 class RemoteService:
@@ -95,7 +97,9 @@ class RemoteService:
             if not isinstance(size, int) or not 0 <= size <= _ROWS_BYTES_MAX:
                 raise InvalidInputError(f"rows of {size!r} bytes", kind="bad_message")
             with _rows.reserved(size):
-                return self._changed_once(caller, session, request, _received(reader, request, size))
+                return self._changed_once(
+                    caller, session, request, _received(reader, request, size, caller.read)
+                )
         except NotFoundError as error:
             return _LOST if error.kind == "unknown_session" else packed({"error": failure(error)})
         except Exception as error:
@@ -197,7 +201,7 @@ class RemoteService:
         text = f"CALL {name} {on[0]}" if isinstance(on, list) and on else f"CALL {name}"
         with ExitStack() as stack:
             stack.enter_context(caller.admitted())
-            has_client = (lambda _: caller.is_there()) if call.is_read else (lambda _: True)
+            has_client = caller.waits if call.is_read else (lambda _: True)
             session, event = stack.enter_context(
                 self._sessions.statement(client, text, has_client=has_client)
             )
@@ -275,7 +279,7 @@ def _check_protocol(request: Mapping[str, Any]) -> None:
         )
 
 
-def _received(reader: Any, request: Mapping[str, Any], size: int) -> pa.Table:
+def _received(reader: Any, request: Mapping[str, Any], size: int, read: Callable[[], None]) -> pa.Table:
     """Returns the rows of an upload, whole and sound.
 
     Raises:
@@ -287,6 +291,7 @@ def _received(reader: Any, request: Mapping[str, Any], size: int) -> pa.Table:
             batch = reader.read_chunk().data
         except StopIteration:
             break
+        read()
         batch.validate(full=True)
         batches.append(batch)
         received += batch.nbytes

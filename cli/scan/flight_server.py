@@ -12,26 +12,23 @@ Clients of a store elsewhere (`Store.connect`) use the same port and logins: see
 
 from __future__ import annotations
 
-import base64
-import binascii
-import secrets
+import ssl
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import flight
 
 from seqstore.cli.clients.admission import Admission, ConnectionLimits
 from seqstore.cli.clients.audit_log import Client, Event
-from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote.service import Caller, RemoteError, RemoteService
+from seqstore.cli.scan.flight_gate import FlightGate
+from seqstore.cli.scan.flight_logins import LOGIN, Login, Logins
 from seqstore.cli.scan.flight_messages import command, encoded, message
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
@@ -42,106 +39,17 @@ from seqstore.store import (
     StoreError,
     UnavailableError,
 )
-from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.remote import requests
-from seqstore.store.runtime.addresses import is_loopback
 from seqstore.store.sql import Session
 from seqstore.store.sql.parse.single_scan import names_tablets
 from seqstore.store.sql.parse.statement_values import Query
 
 _LIMITS: Final = ConnectionLimits()
-# A middleware does not know its peer: users of particular hosts log in only where all clients are local.
-_LOCAL: Final = "127.0.0.1"
-_ANYWHERE: Final = "0.0.0.0"
-_TOKEN_SECONDS: Final = 86_400.0
-_TOKENS_MAX: Final = 10_000
+_UNREAD_SECONDS_MAX: Final = 2.0
 _PREFIX_BYTES: Final = len(requests.PREFIX)
-_LOGIN: Final = "login"
 _LEASE_SECONDS: Final = 60.0
 _QUERIES: Final = {"CommandStatementQuery": 1, "TicketStatementQuery": 1, "CommandPreparedStatementQuery": 1}
 _UPDATES: Final = {"CommandStatementUpdate": 1, "CommandPreparedStatementUpdate": 1}
-
-
-class _Tokens:
-    """The users that logged in, by token; a token ends with the password it was given for.
-
-    Safe to share between threads.
-    """
-
-    def __init__(self, accounts: Accounts, address: str) -> None:
-        self._accounts = accounts
-        self._address = address
-        self._lock = threading.Lock()
-        self._users: OrderedDict[str, tuple[str, bytes, float]] = OrderedDict()
-
-    def add(self, user: str) -> str:
-        token = secrets.token_urlsafe(32)
-        account = self._accounts.find(user)
-        password = account.slow_hash if account is not None else b""
-        with self._lock:
-            self._users[token] = user, password, time.monotonic() + _TOKEN_SECONDS
-            if len(self._users) > _TOKENS_MAX:
-                self._users.popitem(last=False)
-        return token
-
-    def user(self, token: str) -> str | None:
-        """Returns the user of a token, None for one that is unknown or has ended.
-
-        Raises:
-            AccessDeniedError: an administrator whose password was emptied, from another machine.
-        """
-        with self._lock:
-            user, password, until = self._users.get(token, ("", b"", 0.0))
-        if time.monotonic() >= until:
-            return None
-        account = self._accounts.find(user)
-        if account is None or account.slow_hash != password:
-            return None
-        check_reachable(account, self._address)
-        return user
-
-
-class _Login(flight.ServerMiddleware):  # type: ignore[misc]
-    """The login of one call; a new token goes back in a header."""
-
-    def __init__(self, user: str, token: str) -> None:
-        self.user = user
-        self._token = token
-
-    def sending_headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self._token}"} if self._token else {}
-
-
-class _Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Reads the header `authorization` of every call."""
-
-    def __init__(self, sessions: ServerSessions, address: str) -> None:
-        self._sessions = sessions
-        self._address = address
-        self._tokens = _Tokens(sessions.store.accounts, address)
-
-    def start_call(self, info: Any, headers: dict[str, list[str]]) -> _Login:
-        given = next((values[0] for name, values in headers.items() if name.lower() == "authorization"), "")
-        scheme, _, value = given.partition(" ")
-        if scheme.lower() == "bearer":
-            try:
-                user = self._tokens.user(value)
-            except AccessDeniedError as error:
-                raise flight.FlightUnauthenticatedError(error.message) from error
-            if user is None:
-                raise flight.FlightUnauthenticatedError("the token is unknown or too old; log in again")
-            return _Login(user, "")
-        try:
-            name, colon, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
-            name = colon = password = ""
-        if scheme.lower() != "basic" or not colon:
-            raise flight.FlightUnauthenticatedError("no valid Basic authorization")
-        try:
-            user = self._sessions.log_in(Client("flight", self._address, name), password)
-        except AccessDeniedError as error:
-            raise flight.FlightUnauthenticatedError(error.message) from error
-        return _Login(user, self._tokens.add(user))
 
 
 class _AnyHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
@@ -156,14 +64,22 @@ class _AnyHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
 class _Caller:
     """The client of one call, as the statement that runs for it sees it from another thread."""
 
-    def __init__(self, context: Any) -> None:
+    def __init__(self, context: Any, close: Callable[[], None]) -> None:
         self._context = context
+        self._close = close
         self._lock = threading.Lock()
+        self._cancelled_at: float | None = None
 
-    def waits(self) -> bool:
-        """Returns whether the client waits for the call."""
+    def waits(self, is_cancelled: bool) -> bool:
+        """Returns whether the client waits; closes its connection if it reads nothing of a cancelled call."""
+        now = time.monotonic()
         with self._lock:
-            return self._context is None or not self._context.is_cancelled()
+            if self._context is None:
+                return True
+            self._cancelled_at = now if self._cancelled_at is None and is_cancelled else self._cancelled_at
+            if self._cancelled_at is not None and now > self._cancelled_at + _UNREAD_SECONDS_MAX:
+                self._close()
+            return not self._context.is_cancelled()
 
     def end(self) -> None:
         """Forgets the call, whose memory is freed after it."""
@@ -175,35 +91,57 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     """Serves the queries of a store; it listens from its construction to `stop`.
 
     Args:
-        location: such as `grpc://127.0.0.1:8070`; port 0 means a free one, `self.port` is its number.
-        certificate: chain and key in PEM, for `grpc+tls`.
-        limits: of calls that run at a time; a call counts as a connection.
+        host: address to listen on.
+        port: 0 means a free one, `self.port` is its number.
+        tls: for `grpc+tls`; None without encryption.
+        limits: of connections, and of calls that run at a time.
         lease_seconds: the time after which a client of `Store.connect` that is silent has ended.
+
+    Raises:
+        OSError: the address is in use.
     """
 
     def __init__(
         self,
         sessions: ServerSessions,
-        location: str,
-        certificate: tuple[bytes, bytes] | None = None,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None = None,
         limits: ConnectionLimits = _LIMITS,
         lease_seconds: float = _LEASE_SECONDS,
     ) -> None:
         self._sessions = sessions
         self._remote = RemoteService(sessions, lease_seconds)
         self._admission = Admission(limits)
-        is_local = is_loopback(urlsplit(location).hostname or "")
-        super().__init__(
-            location,
-            auth_handler=_AnyHandshake(),
-            tls_certificates=[certificate] if certificate is not None else None,
-            middleware={_LOGIN: _Logins(sessions, _LOCAL if is_local else _ANYWHERE)},
-        )
+        if tls is not None:
+            tls.set_alpn_protocols(["h2"])
+        self._gate = FlightGate((host, port), limits, sessions.new_number, tls)
+        try:
+            super().__init__(
+                self._gate.inside,
+                auth_handler=_AnyHandshake(),
+                middleware={LOGIN: Logins(sessions, self._gate)},
+            )
+            self._gate.start()
+        except BaseException:
+            self._gate.stop()
+            raise
+
+    @property
+    def port(self) -> int:
+        """Returns the port that clients connect to."""
+        return self._gate.port
+
+    @property
+    def connections(self) -> int:
+        """Returns how many clients are connected."""
+        return self._gate.connections
 
     def stop(self) -> None:
         """Ends running statements, and closes the port and every connection."""
         self._sessions.stop()
         self._remote.stop()
+        self._gate.stop()
         self.shutdown()
 
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
@@ -239,7 +177,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         writer.write(pa.py_buffer(encoded({1: rows})))
 
     def list_actions(self, context: Any) -> Any:
-        _user(context)
+        _login(context)
         return [
             ("CreatePreparedStatement", "Checks a statement without parameters."),
             ("ClosePreparedStatement", "Has nothing to release."),
@@ -254,7 +192,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             return iter([flight.Result(pa.py_buffer(part)) for part in self._act(context, action)])
 
     def _act(self, context: Any, action: Any) -> list[bytes]:
-        _user(context)
+        _login(context)
         if action.type == "ClosePreparedStatement":
             return []
         if action.type != "CreatePreparedStatement":
@@ -308,14 +246,17 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         caller = self._caller(context)
         with (
             caller.admitted(),
-            self._sessions.statement(caller.client, text, has_client=lambda _: caller.is_there()) as started,
+            self._sessions.statement(caller.client, text, has_client=caller.waits) as started,
             self._sessions.parsed(text) as statements,
         ):
             yield *started, statements
 
     def _caller(self, context: Any) -> Caller:
-        client, waiting = Client("flight", _address(context.peer()), _user(context)), _Caller(context)
-        return Caller(client, partial(self._admitted, client, waiting), waiting.waits)
+        login = _login(context)
+        client = Client("flight", login.caller.address, login.user)
+        waiting = _Caller(context, partial(self._gate.close, login.caller))
+        read = partial(self._gate.read, login.caller)
+        return Caller(client, partial(self._admitted, client, waiting), waiting.waits, read)
 
     @contextmanager
     def _admitted(self, client: Client, waiting: _Caller) -> Iterator[None]:
@@ -347,17 +288,11 @@ def _are_query(statements: Sequence[Any]) -> bool:
     return len(statements) == 1 and isinstance(statements[0], Query)
 
 
-def _address(peer: str) -> str:
-    """Returns the address in the name that gRPC has for a client, such as `ipv4:127.0.0.1:5000`."""
-    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-
-
-def _user(context: Any) -> str:
-    found = context.get_middleware(_LOGIN)
+def _login(context: Any) -> Login:
+    found: Login | None = context.get_middleware(LOGIN)
     if found is None:
         raise flight.FlightUnauthenticatedError("log in first")
-    user: str = found.user
-    return user
+    return found
 
 
 def _statement(data: bytes, kinds: dict[str, int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seqstore.cli.clients.sessions import ServerSessions
@@ -20,6 +19,7 @@ class ThriftService:
     """Runs a `ThriftServer`, which has threads of its own."""
 
     name: Final = "thrift"  # in `Ports`
+    tls: Final = None
 
     def __init__(self, sessions: ServerSessions, settings: ServerSettings) -> None:
         self._store = sessions.store
@@ -72,6 +72,7 @@ class FlightService:
         self._sessions = sessions
         self._settings = settings
         self._server: FlightSqlServer | None = None
+        self.tls = settings.tls_context()
 
     @property
     def port(self) -> int:
@@ -85,7 +86,7 @@ class FlightService:
 
     @property
     def _scheme(self) -> str:
-        return "grpc+tls" if self._settings.tls_certificate_file else "grpc"
+        return "grpc+tls" if self.tls is not None else "grpc"
 
     async def start(self) -> None:
         """Listens.
@@ -97,23 +98,16 @@ class FlightService:
         from seqstore.cli.scan.flight_server import FlightSqlServer  # loads gRPC
 
         check_exposure(self._sessions.store, self._settings.host)
-        certificate = None
-        if self._settings.tls_certificate_file:
-            certificate = (
-                Path(self._settings.tls_certificate_file).read_bytes(),
-                Path(self._settings.tls_key_file).read_bytes(),
-            )
-        location = f"{self._scheme}://{_in_brackets(self._settings.host)}:{self._settings.flight_port}"
+        limits, host, port = (
+            self._settings.connection_limits(),
+            self._settings.host,
+            self._settings.flight_port,
+        )
         try:
-            self._server = FlightSqlServer(
-                self._sessions,
-                location,
-                certificate,
-                self._settings.connection_limits(),
-                self._settings.flight_lease_seconds,
-            )
-        except Exception as error:  # pyarrow has no class of its own for it
-            raise _port_taken(self._settings, "flight_port", str(error)) from error
+            lease = self._settings.flight_lease_seconds
+            self._server = FlightSqlServer(self._sessions, host, port, self.tls, limits, lease)
+        except OSError as error:
+            raise _port_taken(self._settings, "flight_port", str(error.strerror or error)) from error
 
     async def stop(self) -> None:
         """Closes the port and every connection."""

@@ -170,7 +170,8 @@ class _Services:
         start first, because HTTP answers name their ports.
         """
         audit, http, mysql = self._audit, self._http, self._mysql
-        certificates = Certificates(self._settings, [tls for tls in (http.tls, mysql.tls) if tls is not None])
+        contexts = [each.tls for each in (http, mysql, *self._scans)]
+        certificates = Certificates(self._settings, [tls for tls in contexts if tls is not None])
         signal.signal(signal.SIGHUP, lambda *_: certificates.reload())
         watch = PeriodicThread("certificates", certificates.look, LOOK_SECONDS)
         return [

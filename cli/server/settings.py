@@ -127,6 +127,7 @@ class ServerSettings:
     def fitting(self, descriptors: int) -> ServerSettings:
         """Returns the settings with fewer connections if the process may not open so many files."""
         ports = 2 if self.thrift_port >= 0 else 1  # Thrift has as many connections as MySQL
+        ports += 3 if self.flight_port >= 0 else 0  # as many, and two more sockets for each
         wanted = self.http_connections_max + self.mysql_connections_max * ports
         share = min(max(descriptors - _OTHER_FILES, descriptors // 4) / wanted, 1.0)
         return replace(

@@ -242,7 +242,7 @@ def served(store: Store, protocol: str, guard: LoginGuard) -> Iterator[int]:
             held.callback(thrift.stop)
             yield thrift.port
         else:
-            running = FlightSqlServer(sessions, "grpc://127.0.0.1:0")
+            running = FlightSqlServer(sessions, "127.0.0.1", 0)
             held.callback(running.stop)
             yield running.port
 

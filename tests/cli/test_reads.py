@@ -158,7 +158,7 @@ REFUSED: dict[str, Callable[[Any, Any], Any]] = {
     "flight list_flights": lambda client, options: list(client.list_flights(b"", options)),
     "flight do_exchange": lambda client, options: client.do_exchange(described("x"), options)[1].read_all(),
 }
-NOT_CALLED = {"port", "run", "serve", "shutdown", "stop", "wait"}
+NOT_CALLED = {"connections", "port", "run", "serve", "shutdown", "stop", "wait"}
 each_read = pytest.mark.parametrize("name", READS)
 
 
@@ -176,7 +176,7 @@ def served(store: Store, folder: Path) -> Iterator[Served]:
     sessions = ServerSessions(store, audit=audit, ports=lambda: Ports(thrift=thrift.port))
     thrift = ThriftServer(sessions, "127.0.0.1", 0)
     thrift.start()
-    grpc = FlightSqlServer(sessions, "grpc://127.0.0.1:0")
+    grpc = FlightSqlServer(sessions, "127.0.0.1", 0)
     try:
         with serving(store, sessions=sessions) as http:
             yield Served(sessions, http, thrift.port, grpc.port)

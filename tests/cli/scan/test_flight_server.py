@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,45 +14,19 @@ from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_messages import fields
 from seqstore.cli.scan.flight_server import FlightSqlServer
+from tests.cli.scan.flight_client import FlightClient, descriptor, message
 
 
 @pytest.fixture
 def server(store: Store) -> Iterator[FlightSqlServer]:
-    running = FlightSqlServer(ServerSessions(store), "grpc://127.0.0.1:0")
+    running = FlightSqlServer(ServerSessions(store), "127.0.0.1", 0)
     yield running
     running.stop()
-
-
-class FlightClient:
-    """A client that has logged in."""
-
-    def __init__(self, port: int, user: str = "root", password: str = "") -> None:
-        self.client = flight.connect(f"grpc://127.0.0.1:{port}")
-        token = self.client.authenticate_basic_token(user, password)
-        self.options = flight.FlightCallOptions(headers=[token])
-
-    def query(self, text: str, name: str = "CommandStatementQuery") -> pa.Table:
-        info = self.client.get_flight_info(descriptor(name, text), self.options)
-        [endpoint] = info.endpoints
-        rows = self.client.do_get(endpoint.ticket, self.options).read_all()
-        assert rows.schema == info.schema
-        return rows
 
 
 @pytest.fixture
 def client(server: FlightSqlServer) -> FlightClient:
     return FlightClient(server.port)
-
-
-def message(name: str, text: str) -> bytes:
-    """An `Any` with a message whose first field is a text shorter than 128 bytes."""
-    kind = f"type.googleapis.com/arrow.flight.protocol.sql.{name}".encode()
-    value = b"\x0a" + bytes([len(text.encode())]) + text.encode()
-    return b"\x0a" + bytes([len(kind)]) + kind + b"\x12" + bytes([len(value)]) + value
-
-
-def descriptor(name: str, text: str) -> Any:
-    return flight.FlightDescriptor.for_command(message(name, text))
 
 
 def test_queries_return_their_rows_with_the_types_of_arrow(client: FlightClient) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from seqstore import Store
 from tests.cli.mysql_client import ask
+from tests.cli.scan.flight_client import FlightClient
 from tests.cli.workers.conftest import make_store
 from tests.cli.workers.worker_server import WorkerServer, eventually, serving_workers, write_settings
 from tests.support.http_server import Client, ServerProcess, basic
@@ -193,10 +194,13 @@ def test_what_was_told_holds_in_a_worker_that_begins_later(data: Path) -> None:
         assert server.http(new).request("GET", "/iceberg/v1/config", headers=token, user=None).status == 200
 
 
-def test_the_first_worker_is_replaced_with_its_services_on_their_ports(tmp_path: Path, data: Path) -> None:
-    config = write_settings(tmp_path / "server.toml", thrift_port=0)
+@pytest.mark.parametrize(("setting", "scheme"), [("thrift_port", "thrift"), ("flight_port", "grpc")])
+def test_the_first_worker_is_replaced_with_its_services_on_their_ports(
+    tmp_path: Path, data: Path, setting: str, scheme: str
+) -> None:
+    config = write_settings(tmp_path / "server.toml", **{setting: 0})
     with serving_workers(data, 2, "--config", str(config)) as server:
-        port = server.port("thrift")
+        port = server.port(scheme)
         before = server.workers()
         listening = [
             pid
@@ -211,9 +215,12 @@ def test_the_first_worker_is_replaced_with_its_services_on_their_ports(tmp_path:
                 return True
             return False
 
-        eventually(lambda: len(set(server.workers()) - set(before)) == 1 and serves(), "Thrift service")
-        nodes = server.client.request("GET", "/rest/v2/manager/node/backends").json
-        assert str(port) in str(nodes)
+        eventually(lambda: len(set(server.workers()) - set(before)) == 1 and serves(), f"{scheme} service")
+        if scheme == "thrift":
+            nodes = server.client.request("GET", "/rest/v2/manager/node/backends").json
+            assert str(port) in str(nodes)
+        else:
+            assert FlightClient(port).query("SELECT 1 AS n").to_pylist() == [{"n": 1}]
 
 
 def begin_load(server: WorkerServer) -> socket.socket:
