@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
