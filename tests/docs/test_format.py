@@ -12,7 +12,7 @@ import pyarrow.ipc as ipc
 import pytest
 import xxhash
 
-from seqstore import Store
+from seqstore import Settings, Store
 from seqstore.store.catalog.catalog import pack
 from seqstore.store.sql.session.session import Session
 from tests.support.every_kind import EveryKind, every_kind, rows
@@ -25,6 +25,7 @@ ELSEWHERE = (
     "iceberg/",
     "locks/iceberg-",
     "locks/open-",
+    "locks/shipper",
     "tables/<table>/<name>.feed",
     "tables/<table>/_delta_log/",
     "tables/<table>/metadata/",
