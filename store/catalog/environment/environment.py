@@ -179,10 +179,10 @@ class Environment:
         self.format = unpack("meta", b"format", data)
         if self.format not in FORMATS:
             raise FormatError(
-                f"{self._path}: the store has format {self.format}, this program reads up to {FORMAT}; "
+                f"{self._path}: the store has format {self.format}, this program reads up to {max(FORMATS)}; "
                 "upgrade it",
                 found=self.format,
-                expected=FORMAT,
+                expected=max(FORMATS),
             )
 
     def raise_format(self, tx: CatalogTransaction) -> None:

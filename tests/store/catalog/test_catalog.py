@@ -94,8 +94,8 @@ def test_no_store_is_made_unless_asked_for(tmp_path: Path) -> None:
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     filled(tmp_path / "data", 1)
     with lmdb.open(str(tmp_path / "data" / "catalog"), max_dbs=32) as env, env.begin(write=True) as txn:
-        txn.put(b"format", pack("meta", b"format", 3), db=env.open_db(b"meta", txn))
-    with pytest.raises(FormatError, match="the store has format 3, this program reads up to 2; upgrade it"):
+        txn.put(b"format", pack("meta", b"format", 4), db=env.open_db(b"meta", txn))
+    with pytest.raises(FormatError, match="the store has format 4, this program reads up to 3; upgrade it"):
         Store.open(tmp_path / "data")
 
 
