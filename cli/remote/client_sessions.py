@@ -60,7 +60,7 @@ class ClientSession:
         self.user = user
         self.token = secrets.token_urlsafe(24)
         self.replies = Replies()
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(secrets.randbits(48))  # those of another session are unknown here
         self._objects: dict[int, Held] = {}
         self._lock = threading.Lock()
         self._calls = 0

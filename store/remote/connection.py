@@ -101,12 +101,16 @@ class Connection:
         Raises:
             AccessDeniedError: no such user, or another password.
             ClosedError: the store handle was closed.
+            OSError: the server cannot be reached; `BROKEN` has the other classes.
         """
         with self._lock:
             if self._is_closed:
                 raise ClosedError(f"{self.address.url}: this store handle was closed; connect again")
             if self._link is None or self._link.process != os.getpid() or self._link.is_lost:
-                self._link = Link(self.address)
+                try:
+                    self._link = Link(self.address)
+                except UnavailableError as error:  # a server that stops: as one that cannot be reached
+                    raise ConnectionError(error.message) from error
             return self._link
 
     def run(self, request: Request) -> Any:
