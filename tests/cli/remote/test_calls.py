@@ -271,13 +271,13 @@ def test_a_statement_is_listed_and_ended_by_kill(remote: RemoteStore, server: Fl
     running = threading.Thread(target=run, daemon=True)
     running.start()
     with Session(remote) as other:
-        found: list[Any] = []
-        while not found:
+        while running.is_alive():  # a KILL before the statement runs has no effect
             [listed] = other.execute("SHOW PROCESSLIST")
             assert listed.rows is not None
-            found = [row["Id"] for row in listed.rows.to_pylist() if "UNION ALL" in (row["Info"] or "")]
-        list(other.execute(f"KILL QUERY {found[0]}"))
-    running.join()
+            for row in listed.rows.to_pylist():
+                if "UNION ALL" in (row["Info"] or ""):
+                    list(other.execute(f"KILL QUERY {row['Id']}"))
+            running.join(0.1)
     assert [str(each) for each in failed] == ["Query execution was interrupted"]
 
 
