@@ -8,7 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.connection import RETRY_SECONDS, Connection
-from seqstore.store.remote.handles import Handle, remote
+from seqstore.store.remote.handles import Handle, refusal, remote
 from seqstore.store.remote.remote_session import RemoteSession
 from seqstore.store.remote.remote_snapshot import RemoteSnapshot, RemoteStoreSnapshot
 from seqstore.store.remote.remote_table import RemoteTable
@@ -40,8 +40,19 @@ class RemoteStore(Handle, Store):
         """Returns the handle of a table; see `Store.table`."""
         return RemoteTable(self.connection, self.made_by("table", {"name": name}))
 
-    def create_table(self, name: str, schema: TableSchema, *, if_not_exists: bool = False) -> RemoteTable:
+    def create_table(
+        self,
+        name: str,
+        schema: TableSchema,
+        *,
+        if_not_exists: bool = False,
+        filler: tuple[int, int] | None = None,
+    ) -> RemoteTable:
         """Makes an empty table; see `Store.create_table`."""
+        if filler is not None:
+            raise refusal(
+                "Store", "create_table(filler=..)", "the process of a filled table is one of its own machine"
+            )
         given = {"name": name, "schema": schema, "if_not_exists": if_not_exists}
         return RemoteTable(self.connection, self.made_by("create_table", given))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -300,8 +301,9 @@ def test_a_wrong_password_is_refused(server: FlightSqlServer, store: Store) -> N
 
 def test_a_connection_is_encrypted_where_the_server_has_a_certificate(store: Store, tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "localhost")
-    pair = certificate.read_bytes(), key.read_bytes()
-    server = FlightSqlServer(ServerSessions(store), "grpc+tls://localhost:0", pair)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server = FlightSqlServer(ServerSessions(store), "localhost", 0, context)
     url = f"seqstore+tls://localhost:{server.port}"
     with Store.connect(url, certificates=certificate) as remote:
         assert remote.databases() == ["db"]

@@ -24,7 +24,7 @@ LEASE_SECONDS = 60.0
 @contextmanager
 def serving(store: Store, lease_seconds: float = LEASE_SECONDS, port: int = 0) -> Iterator[FlightSqlServer]:
     """The Flight server of a store, in this process."""
-    server = FlightSqlServer(ServerSessions(store), f"grpc://127.0.0.1:{port}", lease_seconds=lease_seconds)
+    server = FlightSqlServer(ServerSessions(store), "127.0.0.1", port, lease_seconds=lease_seconds)
     try:
         yield server
     finally:
@@ -84,7 +84,7 @@ def _serve() -> None:
             continue
         store = Store.open(request["path"], settings=Settings(**request["settings"]))
         server = FlightSqlServer(
-            ServerSessions(store), "grpc://127.0.0.1:0", lease_seconds=request["lease_seconds"]
+            ServerSessions(store), "127.0.0.1", 0, lease_seconds=request["lease_seconds"]
         )
         opened.append((store, server))
         print(json.dumps({"url": f"seqstore://127.0.0.1:{server.port}"}), flush=True)
