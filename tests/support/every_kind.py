@@ -70,12 +70,12 @@ class EveryKind:
 
 
 @contextlib.contextmanager
-def every_kind(folder: Path) -> Iterator[EveryKind]:
-    """Makes the store below a folder that is empty."""
+def every_kind(folder: Path, segments: str | None = None) -> Iterator[EveryKind]:
+    """Makes the store below a folder that is empty, with its segments there or elsewhere."""
     files = folder / "files"
     files.mkdir()
     with (
-        Store.open(folder / "data", settings=_settings(files)) as store,
+        Store.open(folder / "data", settings=_settings(files), segments=segments) as store,
         Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session,
         contextlib.ExitStack() as held,
     ):
