@@ -128,4 +128,4 @@ mariadb:
 	@command -v mariadb >/dev/null || command -v mysql >/dev/null || echo 'Three tests with the mariadb command: skipped, it was not found. To run them too: apt-get install mariadb-client.'
 
 classes: setup
-	@$(BIN)/python -m tests.support.class_archive
+	@$(BIN)/python -m tests.support.spark.class_archive

@@ -24,6 +24,7 @@ from seqstore.cli.clients.refusal import number_and_state
 from seqstore.cli.main import app, conf_directory, exit_code
 from seqstore.cli.server.http import HttpService
 from seqstore.loaders import headers
+from seqstore.loaders.headers import combinations, parse, values
 from seqstore.loaders.spark import options
 from seqstore.store.errors import StoreError
 from seqstore.store.runtime.internal import is_internal
@@ -44,7 +45,7 @@ TEXTS: Final[dict[str, dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "descriptions.toml").read_text()
 )
 _FIELD: Final = re.compile(r"^(\w+) = (.+)$")
-# Calls in the module of the headers whose text argument is the name of a header.
+# Calls in the modules of the headers whose text argument is the name of a header.
 _HEADER_MAPS: Final = frozenset(["given", "raw"])
 
 
@@ -184,15 +185,16 @@ def _properties() -> str:
 
 
 def header_names() -> list[str]:
-    """Names that the module of the headers looks up, lower case, in the order of its text."""
+    """Names that the modules of the headers look up, lower case, in the order of their texts."""
     found: dict[str, None] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(headers))):
-        found.update(dict.fromkeys(_names_in(node)))
+    for module in (parse, values, combinations):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            found.update(dict.fromkeys(_names_in(node)))
     return list(found)
 
 
 def _names_in(node: ast.AST) -> list[str]:
-    """Header names that one expression looks up: `given.get("x")`, `_flag(given, "x")`, `"x" in given`."""
+    """Header names that one expression looks up: `given.get("x")`, `flag(given, "x")`, `"x" in given`."""
     if isinstance(node, ast.Call):
         target = (
             node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None

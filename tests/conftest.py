@@ -21,9 +21,9 @@ from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.children import hide_pandas
-from tests.support.class_archive import jvm_options
 from tests.support.rows import MakeTable, schema_of
-from tests.support.spark_cluster import CLUSTERS, spark_master
+from tests.support.spark.class_archive import jvm_options
+from tests.support.spark.spark_cluster import CLUSTERS, spark_master
 from tests.support.statements import last_result
 from tests.weight import ALL, form
 
@@ -127,7 +127,7 @@ def make_table(store: Store) -> MakeTable:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A quiet session on the master of SEQSTORE_SPARK_MASTER; tests that use it are marked `spark`."""
-    from tests.support.spark_cluster import session_on
+    from tests.support.spark.spark_cluster import session_on
 
     with session_on(spark_master(), tmp_path_factory.mktemp("spark")) as session:
         yield session

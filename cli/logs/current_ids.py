@@ -21,12 +21,17 @@ _current: Final[ContextVar[HasLogIds | None]] = ContextVar("seqstore_log_ids", d
 
 @contextmanager
 def logged_as(work: HasLogIds) -> Iterator[None]:
-    """Gives log lines of this thread to a statement or load until the block ends."""
-    token = _current.set(work)
+    """Gives log lines of this thread to a statement or load until the block ends.
+
+    The block may end in another context than it began in, as that of a generator that gRPC runs.
+    """
+    before = _current.get()
+    _current.set(work)
     try:
         yield
     finally:
-        _current.reset(token)
+        if _current.get() is work:
+            _current.set(before)
 
 
 class AddIds(logging.Filter):

@@ -170,7 +170,7 @@ def _holders(
     needed: frozenset[int],
     far: frozenset[int],
 ) -> Holders:
-    """Returns who needs versions now: live processes, followers, readers of other formats.
+    """Returns the holders of versions as of now: live processes, followers, readers of other formats.
 
     A version has the time at which its commit began, and the commit may have ended after a moment that is
     later than that time. So a moment holds the version that was the newest some time before it.

@@ -67,6 +67,7 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
             "count",
             "get",
             "history",
+            "kept_versions",
             "key_history",
             "oldest_version",
             "scan",
@@ -102,10 +103,10 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
 
 BESIDE: Final[Mapping[str, frozenset[str]]] = {
     "Store": frozenset(["session"]),
-    "Table": frozenset(["outcome"]),
+    "Table": frozenset(["kept_versions", "outcome"]),
     "Session": frozenset(["parse", "stream"]),
 }
-"""Calls of a client that are no members of the engine's class."""
+"""Calls of a client that are no public members of the engine's class."""
 
 REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
     "Store": {

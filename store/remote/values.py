@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final
 
+from seqstore.store.catalog.kept_versions import KeptVersions
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.row_checker import RejectedRow
@@ -34,6 +35,7 @@ _PLAIN: Final = {
         CompactionResult,
         Condition,
         DmlResult,
+        KeptVersions,
         KeyEvent,
         LoadResult,
         RejectedRow,

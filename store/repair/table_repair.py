@@ -185,8 +185,9 @@ class TableRepair:
         self.tx.put("heads", records.prefix, [base, schema.revision])
         newest = base + 1 if found else base
         floor = {name: value for name, value in records.horizon.items() if name.startswith("floor")}
+        self.tx.put("horizons", records.prefix, {**floor, "oldest": base, "open": base})
+        self._add(base, found)  # to that version
         self.tx.put("horizons", records.prefix, {**floor, "oldest": newest, "open": newest})
-        self._add(base, found)
         if found:
             self.tx.delete("versions", catalog.version_key(self.id, base))
         if records.head:

@@ -20,8 +20,8 @@ import pytest
 
 from seqstore import Store, Table
 from tests.support.children import MODULES
-from tests.support.group_events import assert_agrees
-from tests.support.group_model import GroupModel
+from tests.support.groups.group_events import assert_agrees
+from tests.support.groups.group_model import GroupModel
 from tests.support.partial_model import PartialModel, assert_partial
 from tests.support.replays.updater import PROCESSES, Committed, make_models, make_tables, settings
 from tests.weight import by_form

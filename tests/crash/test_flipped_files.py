@@ -33,7 +33,7 @@ FORMATS = {
 PAGE = FormatPage.read((ROOT / "docs" / "format.md").read_text())
 FLIPS_OF_KIND = by_form(1, 5)
 # These have a test of their own below.
-ELSEWHERE = ("cache/tables/<table>/<name>", "tables/<table>/<name>.feed")
+ELSEWHERE = ("cache/tables/<table>/<name>", "locks/shipper", "tables/<table>/<name>.feed")
 # A damaged queue or lease costs a wait or a version that is held, no rows.
 MAY_BE_REFUSED = ("locks/queue", "readers/<pid>-<start>")
 pytestmark = pytest.mark.crash

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.children import MODULES
-from tests.support.class_archive import class_archive
 from tests.support.documents import ROOT
 from tests.support.forks.forked import ForkedPython, write_command
+from tests.support.spark.class_archive import class_archive
 from tests.weight import ALL, VARIABLE, form
 
 if TYPE_CHECKING:

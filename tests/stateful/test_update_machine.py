@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 )
 
 from seqstore import Load, Settings, Store, Table, TableSchema
-from tests.support.group_events import EXACT, HASHED, GroupShape, assert_agrees
-from tests.support.group_model import GroupModel
+from tests.support.groups.group_events import EXACT, HASHED, GroupShape, assert_agrees
+from tests.support.groups.group_model import GroupModel
 from tests.support.partial_model import (
     DELETE_SIGN,
     FIXED,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_cluster import CLUSTERS, STANDALONE, VARIABLE
+from tests.support.spark.spark_cluster import CLUSTERS, STANDALONE, VARIABLE
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]

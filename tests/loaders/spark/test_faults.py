@@ -23,7 +23,7 @@ from seqstore.cli.demo.spark_run import stream_files
 from seqstore.loaders.spark import register
 from seqstore.store.runtime.process_identity import identity_of, is_alive
 from seqstore.store.sql import Session
-from tests.support.spark_cluster import STANDALONE
+from tests.support.spark.spark_cluster import STANDALONE
 from tests.weight import by_form
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from seqstore.loaders.spark.options import SourceOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.sql import Session
 from tests.support.clock import Clock
-from tests.support.spark_cluster import run_stream
+from tests.support.spark.spark_cluster import run_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

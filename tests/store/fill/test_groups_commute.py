@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqstore import Settings, Store
-from tests.support.group_events import (
+from tests.support.groups.group_events import (
     EXACT,
     FIXED,
     FLEXIBLE,
@@ -28,7 +28,7 @@ from tests.support.group_events import (
     assert_agrees,
     parts,
 )
-from tests.support.group_model import DELETE_SIGN
+from tests.support.groups.group_model import DELETE_SIGN
 from tests.weight import by_form
 
 _POOLS: dict[str, list[Any]] = {

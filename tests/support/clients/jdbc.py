@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.kafka_jars import java, listed_jars
-from tests.support.spark_cluster import QUICK_JVM
+from tests.support.spark.spark_cluster import QUICK_JVM
 
 _LIST: Final = Path(__file__).with_name("jdbc_jars.txt")
 # Name -> module of its jar, class, and scheme of its addresses.

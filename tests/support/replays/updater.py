@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore import Settings, Store, TableSchema
-from tests.support.group_model import Group, GroupModel
+from tests.support.groups.group_model import Group, GroupModel
 from tests.support.partial_model import DELETE_SIGN, FIXED, FLEXIBLE, PartialModel
 from tests.support.rows import column
 

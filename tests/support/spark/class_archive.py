@@ -1,7 +1,7 @@
 """An archive of Spark's classes, which takes two fifths of the processor time off each start in tests.
 
-`python -m tests.support.class_archive` makes it once for each pyspark and Java, in the cache of the user, and
-`make test` does. A JVM does without the archive where its jars, their times, their folder or its Java are
+`python -m tests.support.spark.class_archive` makes it once for each pyspark and Java, in the cache of the user,
+and `make test` does. A JVM does without the archive where its jars, their times, their folder or its Java are
 others, or where a folder with files stands on the class path, such as that of SPARK_CONF_DIR. Only Java 17
 gets one: Spark names a jar twice, and later versions compare such a class path with one that has it once.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.kafka_jars import cache_directory, java
-from tests.support.spark_cluster import LOCAL, QUICK_JVM
+from tests.support.spark.spark_cluster import LOCAL, QUICK_JVM
 
 # A JVM that does without the archive says so on the output that Spark's launcher reads.
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"

@@ -1,6 +1,6 @@
 """Events for tables with column groups, and the ways a load can bring them.
 
-An event is a row as `tests.support.group_model` takes it: the key, the columns it supplies, maybe a sign.
+An event is a row as `group_model` takes it: the key, the columns it supplies, maybe a sign.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore import Column, Default, Load, Table, TableSchema, parse_type
-from tests.support.group_model import DELETE_SIGN, Group, GroupModel, Key
+from tests.support.groups.group_model import DELETE_SIGN, Group, GroupModel, Key
 
 Event = Mapping[str, Any]
 

@@ -66,7 +66,7 @@ def session_on(master: str, directory: Path) -> Iterator[SparkSession]:
         more = {
             "spark.driver.extraJavaOptions": QUICK_JVM,
             "spark.sql.shuffle.partitions": "2",
-            "spark.python.daemon.module": "tests.support.spark_daemon",
+            "spark.python.daemon.module": "tests.support.spark.spark_daemon",
         }
         if master != LOCAL:
             more |= _CLUSTER
