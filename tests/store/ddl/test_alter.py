@@ -432,7 +432,7 @@ def test_45_a_table_made_meanwhile_satisfies_if_not_exists(
     """CREATE TABLE IF NOT EXISTS .. AS SELECT looks first; the error of the creation itself got out."""
     store, create = session.store, session.store.create_table
 
-    def overtaken(name: str, schema: TableSchema) -> Table:
+    def overtaken(name: str, schema: TableSchema, **given: Any) -> Table:
         monkeypatch.undo()
         run(session, "CREATE TABLE u (k INT NOT NULL, v INT NULL) UNIQUE KEY(k)")
         if is_at_once:
@@ -440,7 +440,7 @@ def test_45_a_table_made_meanwhile_satisfies_if_not_exists(
                 made = catalog.find_table(tx, table(session).database_id, "u")
                 assert made is not None
                 raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, made))
-        return create(name, schema)
+        return create(name, schema, **given)
 
     monkeypatch.setattr(store, "create_table", overtaken)
     run(session, "CREATE TABLE IF NOT EXISTS u UNIQUE KEY(k) AS SELECT k, n FROM t")

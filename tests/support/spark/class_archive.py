@@ -1,6 +1,6 @@
 """An archive of Spark's classes, which takes two fifths of the processor time off each start in tests.
 
-`python -m tests.support.spark.class_archive` makes it once for each pyspark and Java, in the cache of the user,
+`python -m tests.support.spark.class_archive` makes it once for each pyspark and Java, in the user's cache,
 and `make test` does. A JVM does without the archive where its jars, their times, their folder or its Java are
 others, or where a folder with files stands on the class path, such as that of SPARK_CONF_DIR. Only Java 17
 gets one: Spark names a jar twice, and later versions compare such a class path with one that has it once.
