@@ -212,9 +212,11 @@ class ServerProcess:
             self._close()
 
     def last_words(self) -> list[str]:
-        """What it printed before it ended."""
+        """What it printed before it ended; from the name of a fatal signal on, if there was one."""
         assert self.process.stdout is not None
-        return self.process.stdout.readlines()[-100:]
+        lines = self.process.stdout.readlines()
+        fatal = [number for number, line in enumerate(lines) if line.startswith("Fatal")]
+        return lines[fatal[0] : fatal[0] + 100] if fatal else lines[-100:]
 
     def kill(self) -> None:
         """Ends it at once."""

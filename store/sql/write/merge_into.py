@@ -96,7 +96,10 @@ def run_merge(
     """Computes the rows of every clause, and then writes them."""
     clauses = tree.args["whens"].expressions
     _check_clauses(clauses)
-    merge = _MergeJoin(opened, schema, tree.this, tree.args["using"], tree.args["on"])
+    on = tree.args.get("on")
+    if not isinstance(on, exp.Expression):
+        raise InvalidInputError("MERGE INTO .. USING .. needs ON and a condition", kind="syntax")
+    merge = _MergeJoin(opened, schema, tree.this, tree.args["using"], on)
     _log_target(merge, clauses, open_query)
     opened.is_muted = True  # the clauses' own queries would count as reads of the whole table
     try:

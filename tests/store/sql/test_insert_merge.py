@@ -98,6 +98,11 @@ def test_matched_rows_are_updated_and_others_inserted(
         ),
         (f"INSERT OVERWRITE TABLE t VALUES (1, 1, 'a') {ODKU} n = 1", InvalidInputError, "line 1"),
         (f"REPLACE INTO t VALUES (1, 1, 'a') {ODKU} n = 1", InvalidInputError, "line 1"),
+        (
+            "MERGE INTO t USINGaN t.k WHEN MATCHED THEN UPDATE SET n = 1",
+            InvalidInputError,
+            "needs ON and a condition",
+        ),
     ],
 )
 def test_a_statement_that_does_not_fit_is_refused_and_changes_nothing(
