@@ -1,8 +1,8 @@
 """The change stream demo: messages of a database, whose table makes itself; the end is the source.
 
 Each event is a message as Debezium writes it of PostgreSQL: the key, the new row with the types of its
-columns, and the position in the log, which is the event's time here. A flight whose departure is told is
-deleted first and inserted anew, so the stream has deletes too.
+columns, and the position in the log, which is the event's time here. An event that
+brings the departure of a flight deletes its row and inserts it anew, so the stream has deletes too.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run_changes(store: Store, stream: EventStream, flights: int | None, screen: 
 
 
 def _messages(rows: pa.Table) -> list[str]:
-    """Returns lines of key, tab and value; where a departure is told the old row is deleted just before."""
+    """Returns lines of key, tab and value; an event with a departure deletes the old row first."""
     names = [name for name in rows.schema.names if not name.startswith("event")]
     schema = json.dumps(_schema(rows.select(names).schema)).replace("'", "''")
     update, delete = _payload("u", "after", names, ""), _payload("d", "before", names, " - 1")

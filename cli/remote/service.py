@@ -44,7 +44,7 @@ class Caller:
 
     Attributes:
         admitted: holds its place among the calls that run, while the block lasts.
-        waits: tells whether the client waits; it is told whether the call was cancelled.
+        waits: returns whether the client waits for the call; its argument is whether the call was cancelled.
         read: is called for each batch that was read of an upload.
     """
 

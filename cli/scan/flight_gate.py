@@ -229,7 +229,7 @@ class _Connection:
             for way in ways:
                 events[way.sink if way.rest else way.source] |= select.POLLOUT if way.rest else select.POLLIN
             for connection, wanted in events.items():
-                waiting.register(connection, wanted)  # a side that has left is told in any case
+                waiting.register(connection, wanted)  # poll reports a closed side in any case
             found = waiting.poll(self._idle_seconds * 1000)
             if not found:
                 return
