@@ -25,9 +25,9 @@ from seqstore.store.backup.backups import Backups, Restored
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import table_records
 from seqstore.store.catalog.accounts import Accounts
-from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.label_retention import clean_labels
+from seqstore.store.catalog.segment_place import segment_place
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
     abandoned_reason,
@@ -36,12 +36,11 @@ from seqstore.store.catalog.transaction_record import (
     read_transaction,
 )
 from seqstore.store.catalog.workload_groups import WorkloadGroups
-from seqstore.store.conflict.conflict_errors import CurrentTransaction, creation, recreated_error
+from seqstore.store.ddl import named_databases, named_tables
 from seqstore.store.ddl.filled_tables import drop_abandoned
 from seqstore.store.ddl.schema_changes import SchemaChanges
-from seqstore.store.ddl.views import Views, forget_views, refuse_view, refuse_view_name
+from seqstore.store.ddl.views import Views
 from seqstore.store.errors import (
-    AlreadyExistsError,
     ClosedError,
     CorruptionError,
     InvalidInputError,
@@ -67,7 +66,6 @@ from seqstore.store.read.table_state import StateLoader
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.retry import retried
 from seqstore.store.schema import properties
-from seqstore.store.schema.declaration import check_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.object_disk import ObjectDisk
@@ -237,7 +235,7 @@ class Store:
     def databases(self) -> list[str]:
         """Returns the names of the databases, sorted."""
         with self._read() as tx:
-            return [key.decode() for key, _ in tx.items("databases")]
+            return named_databases.database_names(tx)
 
     def create_database(self, name: str, *, if_not_exists: bool = False) -> None:
         """Makes a database.
@@ -246,12 +244,8 @@ class Store:
             AlreadyExistsError: it exists, and `if_not_exists` is False.
             InvalidInputError: the name is not legal.
         """
-        check_name(name, "database")
         with self._write() as tx:
-            if records.find_database(tx, name) is None:
-                tx.put("databases", name.encode(), {"id": tx.next_id("database")})
-            elif not if_not_exists:
-                raise AlreadyExistsError(f"Can't create database '{name}'; database exists", database=name)
+            named_databases.create_database(tx, name, if_not_exists=if_not_exists)
 
     def drop_database(self, name: str, *, if_exists: bool = False) -> None:
         """Removes a database, its tables and its views.
@@ -260,19 +254,7 @@ class Store:
             NotFoundError: no such database, and `if_exists` is False.
         """
         with self._write() as tx:
-            database = records.find_database(tx, name)
-            if database is None:
-                if if_exists:
-                    return
-                raise NotFoundError(f"Can't drop database '{name}'; database doesn't exist", database=name)
-            dropped = [
-                table_records.forget_table(tx, database, key[8:].decode())
-                for key, _ in list(tx.items("names", records.table_key(database)))
-            ]
-            forget_views(tx, database)
-            for prefix_key, _ in list(tx.items("labels", records.table_key(database))):
-                tx.delete("labels", prefix_key)
-            tx.delete("databases", name.encode())
+            dropped = named_databases.drop_database(tx, name, if_exists=if_exists)
         for directory in dropped:
             self._remove_files(directory)
 
@@ -283,8 +265,7 @@ class Store:
             NotFoundError: no such database.
         """
         with self._read() as tx:
-            found = records.require_database(tx, database)
-            return [key[8:].decode() for key, _ in tx.items("names", records.table_key(found))]
+            return named_tables.table_names(tx, database)
 
     def create_table(
         self,
@@ -307,23 +288,12 @@ class Store:
             ProtocolChangedException: another transaction created it during the call, and `if_not_exists` is
                 False.
         """
-        database_name, table_name = split_name(name)
-        check_name(table_name, "table")
-        require_openable(schema, self.disk)
         with self._read() as tx:
-            database = records.require_database(tx, database_name)
-            if not if_not_exists and records.find_table(tx, database, table_name) is not None:
-                raise AlreadyExistsError(f"Table '{table_name}' already exists", table=name)
+            named_tables.check_new_table(tx, name, if_not_exists=if_not_exists)
+        require_openable(schema, self.disk)
         with self._write() as tx:
-            database = records.require_database(tx, database_name)
-            table_id = records.find_table(tx, database, table_name)
-            if table_id is None:
-                refuse_view_name(tx, database, name)
-                table_id = table_records.create_table(tx, database, database_name, table_name, schema, filler)
-            elif not if_not_exists:
-                raise recreated_error(CurrentTransaction(name, "CREATE TABLE"), creation(tx, table_id))
-            record = tx.require("tables", records.table_key(table_id))
-        table = self._handle(table_id, database, record)
+            made = named_tables.create_table(tx, name, schema, if_not_exists=if_not_exists, filler=filler)
+        table = self._handle(*made)
         table.published(schema)
         return table
 
@@ -334,16 +304,10 @@ class Store:
             NotFoundError: no such table, and `if_exists` is False.
             InvalidInputError: it is a view.
         """
-        database_name, table_name = split_name(name)
         with self._write() as tx:
-            database = records.require_database(tx, database_name)
-            if records.find_table(tx, database, table_name) is None:
-                refuse_view(tx, database, name)
-                if if_exists:
-                    return
-                raise _unknown_table(name)
-            directory = table_records.forget_table(tx, database, table_name)
-        self._remove_files(directory)
+            dropped = named_tables.drop_table(tx, name, if_exists=if_exists)
+        if dropped is not None:
+            self._remove_files(dropped)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Gives a table another name in its database; writes that have begun go on.
@@ -357,19 +321,8 @@ class Store:
             AlreadyExistsError: a table or view has the new name.
             InvalidInputError: it is a view, or the new name is none.
         """
-        database_name, table_name = split_name(name)
-        check_name(new_name, "table")
         with self._write() as tx:
-            database = records.require_database(tx, database_name)
-            if records.find_table(tx, database, table_name) is None:
-                refuse_view(tx, database, name)
-                raise _unknown_table(name)
-            if records.find_table(tx, database, new_name) is not None:
-                raise AlreadyExistsError(
-                    f"Table name[{new_name}] is already used", table=f"{database_name}.{new_name}"
-                )
-            refuse_view_name(tx, database, f"{database_name}.{new_name}")
-            table_records.change_name(tx, database, table_name, new_name)
+            named_tables.rename_table(tx, name, new_name)
 
     def replace_table(self, name: str, other: str, *, swap: bool = True) -> None:
         """Gives a table rows, schema and history of another one of its database, at one commit point.
@@ -384,23 +337,10 @@ class Store:
             NotFoundError: no such database or table.
             InvalidInputError: one is a view, both are the same, or they are of two databases.
         """
-        (database_name, one), (other_database, two) = split_name(name), split_name(other)
-        if database_name != other_database or one == two:
-            raise InvalidInputError(
-                f"REPLACE of '{name}' with '{other}': expected two tables of one database", kind="bad_table"
-            )
-        directory = None
         with self._write() as tx:
-            database = records.require_database(tx, database_name)
-            for full, table in ((name, one), (other, two)):
-                if records.find_table(tx, database, table) is None:
-                    refuse_view(tx, database, full)
-                    raise _unknown_table(full)
-            table_records.exchange_names(tx, database, one, two)
-            if not swap:
-                directory = table_records.forget_table(tx, database, two)
-        if directory is not None:
-            self._remove_files(directory)
+            dropped = named_tables.replace_table(tx, name, other, swap=swap)
+        if dropped is not None:
+            self._remove_files(dropped)
 
     def table(self, name: str) -> Table:
         """Returns the handle of a table.
@@ -410,7 +350,7 @@ class Store:
             InvalidInputError: it is a view.
         """
         self._check_open()
-        return self._handle(*self.catalog.recall((Table, name), partial(_find_table, name)))
+        return self._handle(*self.catalog.recall((Table, name), partial(named_tables.find_table, name=name)))
 
     def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
         with self._lock:
@@ -432,11 +372,8 @@ class Store:
             NotFoundError: it was dropped.
         """
         with self._read() as tx:
-            record = tx.get("tables", records.table_key(table_id))
-            if record is None:
-                raise NotFoundError("the table was dropped", kind="unknown_table", table=table_id)
-            database = records.require_database(tx, record["database"])
-        return self._handle(table_id, database, record)
+            found = named_tables.find_table_by_id(tx, table_id)
+        return self._handle(*found)
 
     def commit_transaction(
         self, database: str, *, txn_id: int | None = None, label: str | None = None
@@ -639,20 +576,7 @@ class Store:
         table.published(table.schema)
 
     def _open_disk(self, segments: str | None) -> Disk:
-        with self.catalog.read() as tx:
-            known = tx.get("meta", b"segments")
-        if segments not in (None, known):
-            with self.catalog.write() as tx:
-                known = tx.get("meta", b"segments")
-                if known is None and not list(tx.items("tables")):
-                    tx.put("meta", b"segments", segments)
-                    known = segments
-            if known != segments:
-                raise InvalidInputError(
-                    f"{self.path}: its segments are in {known or 'its own directory'}, not in {segments}; "
-                    "the place is chosen when the store is made",
-                    kind="bad_uri",
-                )
+        known = segment_place(self.catalog, self.path, segments)
         if known is None:
             return Disk(self.path, mapped_reads=self.settings.mapped_reads)
         limit, mapped = self.settings.cache_bytes_max, self.settings.mapped_reads
@@ -688,30 +612,3 @@ class Store:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Splits `database.table` into its two parts.
-
-    Raises:
-        InvalidInputError: not of that form.
-    """
-    database, dot, table = name.partition(".")
-    if not dot or not database or not table or "." in table:
-        raise InvalidInputError(f"table name {name!r}: expected database.table", kind="bad_name")
-    return database, table
-
-
-def _unknown_table(name: str) -> NotFoundError:
-    return NotFoundError(f"Unknown table '{name}'", kind="unknown_table", table=name)
-
-
-def _find_table(name: str, tx: CatalogTransaction) -> tuple[int, int, dict[str, Any]]:
-    """Returns the id of a table, that of its database, and its record; raises as `Store.table`."""
-    database_name, table_name = split_name(name)
-    database = records.require_database(tx, database_name)
-    table_id = records.find_table(tx, database, table_name)
-    if table_id is None:
-        refuse_view(tx, database, name)
-        raise _unknown_table(name)
-    return table_id, database, tx.require("tables", records.table_key(table_id))

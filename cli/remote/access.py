@@ -16,9 +16,9 @@ from seqstore.store import (
 from seqstore.store.catalog.access.grants import ALL_DATABASES
 from seqstore.store.catalog.accounts import Accounts
 from seqstore.store.catalog.transaction_record import TransactionRecord
+from seqstore.store.ddl.named_tables import split_name
 from seqstore.store.remote.surface import Call
 from seqstore.store.sql.session.privileges import require_visible
-from seqstore.store.store import split_name
 
 _ON_NAME = {"create_table": "CREATE", "drop_table": "DROP", "rename_table": "ALTER"}
 _ON_DATABASE = {"create_database": "CREATE", "drop_database": "DROP"}

@@ -52,9 +52,9 @@ from seqstore.store import InvalidInputError, LabelExistsError, Store, Table, Tr
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
+from seqstore.store.ddl.named_tables import split_name
 from seqstore.store.load.load import Load
 from seqstore.store.maintenance.recovery import ending
-from seqstore.store.store import split_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
