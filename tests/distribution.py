@@ -67,6 +67,26 @@ class GroupScheduling(LoadScopeScheduling):
             self._groups = json.loads(told.read_text())
         return self._groups[nodeid]
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """Takes the groups of a process that has ended, and gives what it has not run to the others.
+
+        xdist would give its finished groups too: a process that is sent no test by that waits for ever. It
+        would also run the test again in which the process died.
+
+        Returns:
+            That test; None when there was none left.
+        """
+        workload = self.assigned_work.pop(node)
+        left = [tests for tests in workload.values() if not all(tests.values())]
+        if not left:
+            return None
+        crashed: str = next(test for test, is_done in left[0].items() if not is_done)
+        left[0][crashed] = True
+        self.workqueue.update((group, tests) for group, tests in workload.items() if not all(tests.values()))
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
 
 def _groups_directory(config: pytest.Config) -> Path:
     """Where the workers of this controller write the groups; removed with the run."""

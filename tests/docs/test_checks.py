@@ -69,28 +69,46 @@ def test_an_unknown_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         form()
 
 
-def test_tests_of_a_group_share_a_process(tmp_path: Path) -> None:
-    """pytest 9.2 ignored the groups of pytest-xdist, and every process started servers of its own."""
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.distribution"]\n')
-    (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --dist=loadgroup\n")
-    module = "import pytest\n{}\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n): pass\n"
-    for name, mark in [("a", ""), ("b", ""), ("c", "xdist_group('one')"), ("d", "xdist_group('one')")]:
-        marked = f"pytestmark = pytest.mark.{mark}" if mark else ""
-        (tmp_path / f"test_{name}.py").write_text(module.format(marked))
-    done = subprocess.run(
+def run_distributed(directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the tests of a directory in two processes."""
+    (directory / "conftest.py").write_text('pytest_plugins = ["tests.distribution"]\n')
+    (directory / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = --dist=loadgroup\n")
+    return subprocess.run(
         [sys.executable, "-m", "pytest", "-n", "2", "-v", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
+        cwd=directory,
         env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
     )
+
+
+def test_tests_of_a_group_share_a_process(tmp_path: Path) -> None:
+    """pytest 9.2 ignored the groups of pytest-xdist, and every process started servers of its own."""
+    module = "import pytest\n{}\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n): pass\n"
+    for name, mark in [("a", ""), ("b", ""), ("c", "xdist_group('one')"), ("d", "xdist_group('one')")]:
+        marked = f"pytestmark = pytest.mark.{mark}" if mark else ""
+        (tmp_path / f"test_{name}.py").write_text(module.format(marked))
+    done = run_distributed(tmp_path)
     ran = re.findall(r"\[(gw\d)\] .* PASSED test_(\w)\.py", done.stdout)
     assert len(ran) == 24, done.stdout + done.stderr
     processes = {name: {worker for worker, of in ran if of == name} for name in "abcd"}
     assert all(len(found) == 1 for found in processes.values()), processes
     assert processes["c"] == processes["d"]
+
+
+def test_a_process_that_dies_leaves_its_tests_to_another(tmp_path: Path) -> None:
+    """The run waited for ever: the finished groups of the dead process were handed out once more."""
+    many = "import os, pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_it(n):\n    {}\n"
+    for name in "abcdefgh":
+        (tmp_path / f"test_{name}.py").write_text(
+            many.format("os._exit(1) if n == 3 else None" if name == "f" else "pass")
+        )
+    done = run_distributed(tmp_path)
+    assert "47 passed" in done.stdout, done.stdout + done.stderr
+    assert re.search(r"crashed while running '\S*test_f.py::test_it\[3\]'", done.stdout)
+    assert "1 failed" in done.stdout
 
 
 SEEN = """
