@@ -99,17 +99,17 @@ class Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         try:
             caller = self._gate.caller(headers)
         except StoreError as error:
-            raise flight.FlightUnauthenticatedError(error.message) from error
+            raise flight.FlightUnauthenticatedError(error.message) from None
         try:
             user, token = self._log_in(headers, caller.address)
             account = self._sessions.store.accounts.find(user)
             self._gate.admit(caller, user, is_administrator=account is not None and account.may("ADMIN"))
         except AccessDeniedError as error:
             self._gate.end_call(caller)
-            raise flight.FlightUnauthenticatedError(error.message) from error
+            raise flight.FlightUnauthenticatedError(error.message) from None
         except StoreError as error:
             self._gate.end_call(caller)
-            raise flight.FlightUnavailableError(error.message) from error
+            raise flight.FlightUnavailableError(error.message) from None
         return Login(user, token, caller, self._gate)
 
     def _log_in(self, headers: dict[str, list[str]], address: str) -> tuple[str, str]:

@@ -238,7 +238,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                         raise UnavailableError("the client has left", kind="interrupted") from error
         except StoreError as error:
             if not has_left:
-                raise _flight_error(error) from error
+                raise _flight_error(error) from None
 
     @contextmanager
     def _run(self, context: Any, text: str) -> Iterator[tuple[Session, Event, list[Any]]]:
@@ -276,7 +276,7 @@ def _remote_rows(rows: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from rows
     except RemoteError as error:
-        raise flight.FlightServerError(str(error), error.data) from error
+        raise flight.FlightServerError(str(error), error.data) from None
 
 
 def _columns(session: Session, query: Query) -> pa.Schema:
@@ -317,10 +317,15 @@ def _flight_errors() -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        raise _flight_error(error) from error
+        raise _flight_error(error) from None
 
 
 def _flight_error(error: StoreError) -> Exception:
+    """Returns the error of Flight for one of the store.
+
+    Raise it without a cause: gRPC sends its traceback as a header, and those of causes are longer than some
+    clients take (8 KiB).
+    """
     kinds: tuple[tuple[type[StoreError], type[Exception]], ...] = (
         (AccessDeniedError, flight.FlightUnauthorizedError),
         (NotFoundError, pa.ArrowKeyError),

@@ -165,7 +165,8 @@ def test_a_client_cannot_hide_or_forge_who_it_is(store: Store) -> None:
         with serving(store) as server, begun(server.port) as client:
             client.sendall(frame(HEADERS, END_HEADERS, 1, head(basic, (_NAME, "1 10.0.0.1 1")) + rest))
             client.sendall(frame(DATA, END_STREAM, 1, bytes(5)))
-            client.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(OSError):  # the server may have ended the connection already
+                client.shutdown(socket.SHUT_WR)
             assert b"10.0.0.1" not in until_closed(client)
 
 
