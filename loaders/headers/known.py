@@ -34,18 +34,28 @@ _OF_CLUSTERS: Final = frozenset(
     stream_per_node token
     """.split()  # noqa: SIM905 - one name a line would be long
 )
+_NAMED_MAX: Final = 10
 _SIMILAR: Final = 0.8  # of two names, as difflib rates them
 
 
 def unknown_headers(headers: Mapping[str, str]) -> str:
-    """Returns a note on headers that were meant for the load and are not known, empty without one."""
-    notes = []
+    """Returns a note on headers that were meant for the load and are not known, empty without one.
+
+    It names the first ten.
+    """
+    notes: list[str] = []
+    more = 0
     for name in headers:
         written = name.strip().lower()
         if written in KNOWN_HEADERS | _HTTP_WORDS | _OF_CLUSTERS:
+            continue
+        if len(notes) == _NAMED_MAX:
+            more += 1
             continue
         similar = get_close_matches(written.replace("-", "_"), sorted(KNOWN_HEADERS), 1, _SIMILAR)
         if similar or "-" not in written:
             meant = f", did you mean {similar[0]}?" if similar else ""
             notes.append(f"header {name.strip()[:100]!r} is not known and was ignored{meant}")
+    if more:
+        notes.append(f"{more} more headers were not looked at")
     return "; ".join(notes)

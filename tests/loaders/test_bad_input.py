@@ -269,6 +269,11 @@ def test_an_unknown_header_is_named_with_a_similar_one(store: Store) -> None:
     )
 
 
+def test_a_thousand_unknown_headers_make_a_short_message(store: Store) -> None:
+    message = load(store, "k,1,2024-01-01,a\n", **{f"x{n}": "1" for n in range(1_000)})["Message"]
+    assert message.endswith("'x9' is not known and was ignored; 990 more headers were not looked at")
+
+
 @pytest.mark.parametrize(
     "sql",
     [
