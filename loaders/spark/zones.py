@@ -87,7 +87,8 @@ def _localized(array: Any) -> pa.Array:
     if pa.types.is_struct(kind):
         parts = [_localized(array.field(i)) for i in range(kind.num_fields)]
         fields = [wanted.field(i) for i in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
+        mask = array.is_null() if array.null_count else None  # the entries of a map must not have one
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=mask)
     # Lists and maps keep their offsets: only what they point to changes.
     values, own = [_localized(array.values)], array.buffers()[:2]
     return pa.Array.from_buffers(wanted, len(array), own, array.null_count, array.offset, values)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
 from typing import Final
 
 import pyarrow as pa
@@ -188,7 +190,7 @@ def _items(tree: exp.Select, relation: Relation, *, show_hidden: bool) -> list[_
 def _literal(node: exp.Expr) -> pa.Scalar | None:
     """Returns the value of a literal with the type that DuckDB gives it, None for any other expression."""
     if isinstance(node, exp.Null):
-        return pa.scalar(None)
+        return pa.scalar(None) if _types_signed_literals() else pa.scalar(None, pa.int32())
     if isinstance(node, exp.Boolean):
         return pa.scalar(bool(node.this))
     sign, digits = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
@@ -200,7 +202,14 @@ def _literal(node: exp.Expr) -> pa.Scalar | None:
     if not (number.isascii() and number.isdigit()) or int(number) > _BIGINT[1]:
         return None
     value = sign * int(number)
-    return pa.scalar(value, pa.int32() if _INT[0] <= value <= _INT[1] else pa.int64())
+    smallest = _INT[0] if _types_signed_literals() else -_INT[1]
+    return pa.scalar(value, pa.int32() if smallest <= value <= _INT[1] else pa.int64())
+
+
+@cache
+def _types_signed_literals() -> bool:
+    """Returns whether DuckDB is 2.0 or later; before, the sign was an operator and NULL was an INT."""
+    return int(version("duckdb").partition(".")[0]) >= 2
 
 
 def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None:

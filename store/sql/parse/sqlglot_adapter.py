@@ -63,6 +63,9 @@ class DorisParser(_DorisParser):
         VERSION_PHRASES: words before a moment or version to read, and which of both they mean.
     """
 
+    # Before 30.10 `UPDATE t, s SET ..` gave s the alias SET, a reserved word of MySQL.
+    TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = _DorisParser.TABLE_ALIAS_TOKENS - {TokenType.SET}
+
     VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = getattr(_DorisParser, "VERSION_PHRASES", {})
 
     if not TYPE_CHECKING and not hasattr(_DorisParser, "_parse_update_assignment"):  # before 30.22
@@ -78,6 +81,15 @@ class DorisParser(_DorisParser):
             if parse_method == self._parse_equality:
                 parse_method = self._parse_update_assignment
             return super()._parse_csv(parse_method, *separator, **named)
+
+    if not TYPE_CHECKING and "order" not in exp.Delete.arg_types:  # before 28.1
+
+        def _parse_delete(self) -> exp.Delete:
+            tree = super()._parse_delete()
+            if self._match(TokenType.ORDER_BY, advance=False):
+                tree.set("order", self._parse_order())
+                tree.set("limit", self._parse_limit())
+            return tree
 
 
 def _check_extensible() -> None:

@@ -282,7 +282,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
     """Translates CAST: NULL for a value of another form; fractions are cut, and VARCHAR(n) cuts."""
     to = node.args["to"]
     name = to.this.name if isinstance(to.this, exp.DataType.Type) else str(to.this)
-    if name == "CHARACTER_SET":  # CONVERT(x USING utf8mb4): text has one encoding
+    if name == "CHARACTER_SET" or isinstance(to, exp.CharacterSet):  # CONVERT(x USING utf8mb4): one encoding
         return as_text(node.this)
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]

@@ -25,8 +25,11 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     OAuthError,
+    RESTError,
     UnauthorizedError,
 )
+
+REFUSED = (NotImplementedError, RESTError)  # pyiceberg 0.10 has no class of its own for it
 
 OPEN = {"delta.universalFormat.enabledFormats": "delta,iceberg", "open_every_seconds": "0"}
 TABLES = "/iceberg/v1/namespaces/db/tables"
@@ -157,9 +160,9 @@ def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_writes_are_refused(client: Client, store: Store) -> None:
     attached = catalog(client, "root:")
     versions = [table.version for table in every_table(store)]
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(REFUSED, match="read only"):
         attached.create_namespace("made")
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(REFUSED, match="read only"):
         attached.drop_table("db.t")
     answer = client.request("POST", f"{TABLES}/t", json.dumps({"requirements": [], "updates": []}).encode())
     assert (answer.status, answer.json["error"]["type"]) == (406, "UnsupportedOperationException")
