@@ -102,13 +102,18 @@ def cut_log(place: Place, before: int) -> None:
     """Removes base copies but the newest two, for a follower may be reading the one before the newest, and
     the log that only older ones need.
 
+    A copy without a manifest is none: its host was killed, or writes it still. It goes when it is older than
+    those that stay.
+
     Args:
         before: position of the base copy before the newest, 0 when there was none.
     """
     names = place.list(BASE)
-    kept = sorted({name.partition("/")[0] for name in names})[-2:]
+    whole = sorted(name.partition("/")[0] for name in names if name.endswith(f"/{MANIFEST}"))
+    kept = whole[-2:]
     for name in names:
-        if name.partition("/")[0] not in kept:
+        directory = name.partition("/")[0]
+        if directory not in kept and (directory in whole or directory < kept[0]):
             place.delete(f"{BASE}/{name}")
     for name in place.list(LOG) if before else ():
         if name.isdecimal() and int(name) < before:

@@ -55,6 +55,7 @@ _COPIED: Final = (".package", "bench", "cli", "conf", "docs", "loaders", "store"
 _HEART: Final = (
     "store/publish",
     "store/conflict",
+    "store/failover",
     "store/fill",
     "store/catalog",
     "store/segment",
@@ -75,12 +76,22 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/cli/test_logins.py",
     ),
     "store/catalog/environment/page_check.py": ("tests/crash/test_flipped_catalog.py", "tests/store/catalog"),
+    "store/catalog/ship_log": (
+        "tests/store/failover",
+        "tests/crash/test_shipping_kills.py",
+        "tests/crash/test_failover.py",
+    ),
     "store/check": ("tests/store/check", "tests/store/load", "tests/store/fill"),
     "store/conflict": (
         "tests/store/conflict",
         "tests/store/sql/test_isolation_sql.py",
         "tests/store/publish/test_two_phase_transactions.py",
         "tests/store/ddl/test_alter.py",
+    ),
+    "store/failover": (
+        "tests/store/failover",
+        "tests/crash/test_shipping_kills.py",
+        "tests/crash/test_failover.py",
     ),
     "store/fill": ("tests/store/fill", "tests/store/publish", "tests/store/maintenance/test_restore.py"),
     "store/history": (
