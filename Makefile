@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR := demo-data
 TORTURE_MINUTES ?= 30
+MINUTES ?= $(TORTURE_MINUTES)
 
 # The first of these that is Python 3.11 or later and can make environments.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
@@ -78,8 +79,10 @@ bench: setup ## measure the named workloads on this machine (minutes, gigabytes 
 torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
 
-histories: setup ## histories of clients with kills and stops for TORTURE_MINUTES; totals add up in .histories.json
-	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_client_histories.py
+histories: setup ## histories of sessions and of clients with kills and stops for MINUTES; totals add up in .histories.json
+	@TORTURE_MINUTES=$$(awk 'BEGIN { print $(MINUTES) * 0.5 }') $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_histories.py -k very_many
+	@TORTURE_MINUTES=$$(awk 'BEGIN { print $(MINUTES) * 0.4 }') $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_client_histories.py -k clients
+	@TORTURE_MINUTES=$$(awk 'BEGIN { print $(MINUTES) * 0.1 }') $(BIN)/pytest -m torture --timeout=0 tests/concurrency/test_client_histories.py -k spark
 	@$(BIN)/python -m tests.support.replays.history_totals
 
 faults: setup ## the fault grid for TORTURE_MINUTES; the next run goes on with the points that are left in .faults.json

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,7 @@ from tests.support.replays.client_histories import (
     run_batch,
     run_histories,
 )
+from tests.support.replays.histories import memory_directory
 from tests.support.replays.history_clients import (
     SETTINGS,
     Address,
@@ -254,42 +256,42 @@ def test_totals_of_runs_at_once_add_up(tmp_path: Path) -> None:
     outcome = Outcome(histories=3, transactions=9, processor_seconds=2)
     threads = [
         threading.Thread(target=history_totals.add, args=("abc", name, outcome, path))
-        for name in ("python", "python", "mixed")
+        for name in ("python", "python", "mixed", history_totals.INTERLEAVED)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     totals = history_totals.read(path)
-    assert {name: total["histories"] for name, total in totals["abc"].items()} == {"python": 6, "mixed": 3}
+    counts = {"python": 6, "mixed": 3, history_totals.INTERLEAVED: 3}
+    assert {name: total["histories"] for name, total in totals["abc"].items()} == counts
     assert history_totals.next_mix(totals, MIXES) not in ("python", "mixed")
-    assert list(history_totals.lines(totals))[-2].startswith("all: 9 histories, 27 transactions")
+    *_, clients, one_process, _ = history_totals.lines(totals)
+    assert clients.startswith("all clients: 9 histories, 27 transactions")
+    assert one_process.startswith("interleaved: 3 histories, 9 transactions")
 
 
-def add_up(directory: Path, mixes: dict[str, Mix], means: Means) -> None:
+def add_up(mixes: dict[str, Mix], means: Means) -> None:
     """Runs batches for the time of the torture form; their totals stand in a file, by commit."""
     ends = time.monotonic() + 60 * torture_minutes()
     commit = commit_of_checkout()
-    number = 0
     while time.monotonic() < ends:
-        number += 1
-        place = directory / str(number)
-        place.mkdir()
         name = history_totals.next_mix(history_totals.read(), mixes)
+        place = Path(tempfile.mkdtemp(dir=memory_directory()))
         outcome, seed = run(place, mixes[name], means)
         history_totals.add(commit, name, outcome)
-        assert outcome.faults == {}, f"seed {seed}, {name}"
+        assert outcome.faults == {}, f"seed {seed}, {name}: {place}"
         shutil.rmtree(place)
 
 
 @pytest.mark.torture
-def test_very_many_histories_of_clients_add_up(tmp_path: Path, shim: Path | None) -> None:
+def test_very_many_histories_of_clients_add_up(shim: Path | None) -> None:
     """Every mix gets its share of the processor."""
     mixes = {name: mix for name, mix in MIXES.items() if shim is not None or not mix.slow_us}
-    add_up(tmp_path, mixes, Means(shim))
+    add_up(mixes, Means(shim))
 
 
 @pytest.mark.torture
 @pytest.mark.spark
-def test_histories_with_spark_add_up(tmp_path: Path, spark: SparkSession) -> None:
-    add_up(tmp_path, {"spark": SPARK_MIX}, Means(spark=spark))
+def test_histories_with_spark_add_up(spark: SparkSession) -> None:
+    add_up({"spark": SPARK_MIX}, Means(spark=spark))

@@ -7,18 +7,27 @@ themselves. The seed of every failure is printed with its history. Then processe
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, ConflictError, Settings, Store, TableSchema, parse_type
-from tests.support.replays.histories import GROUP, run_group
+from seqstore.store.catalog.update_lock import ConcurrencyMode
+from seqstore.store.conflict.conflict import Attempt
+from seqstore.store.conflict.read_set import ReadLog
+from seqstore.store.transaction import transaction
+from tests.support.checkout import commit_of_checkout
+from tests.support.replays import history_totals
+from tests.support.replays.client_histories import Outcome
+from tests.support.replays.histories import GROUP, memory_directory, run_group
+from tests.support.replays.history_totals import INTERLEAVED
 from tests.weight import by_form, torture_minutes
 
 # Without the check, without a part of it or with exemptions for all, the first hundred find the fault. Faults
@@ -30,37 +39,84 @@ GROUPS_PER_STORE = 60
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 
 
-def memory_directory() -> str | None:
-    """Where a commit costs no disk; the usual place where there is none."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+@dataclass(frozen=True)
+class Job:
+    """What one process runs.
+
+    Attributes:
+        first: seed of the first group; the next ones follow.
+        count: of histories.
+        commit: under which they add up, store by store; empty for histories that do not.
+    """
+
+    first: int
+    count: int
+    seconds: float
+    commit: str = ""
 
 
-def run_many(job: tuple[int, int, float]) -> tuple[int, list[str]]:
+def run_many(job: Job) -> tuple[int, list[str]]:
     """Runs histories with consecutive seeds, one for each group; returns how many, and the first failures."""
-    first, count, seconds = job
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + job.seconds
     failures: list[str] = []
-    groups = -(-count // GROUP)
+    groups = -(-job.count // GROUP)
     done = 0
     while done < groups and time.monotonic() < deadline and len(failures) < 3:
+        began, outcome = (time.monotonic(), time.process_time()), Outcome()
         with tempfile.TemporaryDirectory(dir=memory_directory()) as directory:
             with Store.open(Path(directory) / "data", settings=SETTINGS) as store:
                 store.create_database("db")
-                for seed in range(first + done, first + min(done + GROUPS_PER_STORE, groups)):
-                    failure = run_group(store, "t", seed)
-                    failures += [failure] if failure else []
+                for seed in range(job.first + done, job.first + min(done + GROUPS_PER_STORE, groups)):
+                    failure, transactions = run_group(store, "t", seed)
+                    outcome.histories += GROUP
+                    outcome.transactions += transactions
+                    if failure:
+                        outcome.faults[seed] = [failure]
             done = min(done + GROUPS_PER_STORE, groups)
+        failures += [failure for found in outcome.faults.values() for failure in found]
+        outcome.seconds = time.monotonic() - began[0]
+        outcome.processor_seconds = time.process_time() - began[1]
+        if job.commit:
+            history_totals.add(job.commit, INTERLEAVED, outcome)
     return done * GROUP, failures
 
 
-def run_in_processes(first: int, count: int, seconds: float) -> int:
+def run_in_processes(first: int, count: int, seconds: float, commit: str = "") -> int:
     share = -(-count // PROCESSES)
-    jobs = [(first + number * share, share, seconds) for number in range(PROCESSES)]
+    jobs = [Job(first + number * share, share, seconds, commit) for number in range(PROCESSES)]
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         results = pool.map(run_many, jobs)
     failures = [failure for _, found in results for failure in found]
     assert not failures, "\n\n".join(failures)
     return sum(done for done, _ in results)
+
+
+def nothing(*given: object, **options: object) -> None:
+    """Notes no read."""
+
+
+PLANTED: dict[str, tuple[Any, str, Any]] = {
+    "conflicts are not checked": (transaction, "update_mode", lambda *_: ConcurrencyMode.UNCHECKED),
+    "reads by key are not noted": (ReadLog, "read_keys", nothing),
+    "reads by condition are not noted": (ReadLog, "read_where", nothing),
+    "what only wrote is exempt": (Attempt, "_may_exempt", lambda *_: True),
+    "what was read may be overwritten": (
+        Attempt,
+        "_overwritten",
+        lambda _, other, changes, at: at & False,
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_interleaved_histories_find_planted_faults_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    """The seeds are always the same: each fault shows within the first hundred histories."""
+    monkeypatch.setattr(*PLANTED[planted])
+    with Store.open(tmp_path / "data", settings=SETTINGS) as store:
+        store.create_database("db")
+        assert any(run_group(store, f"t{seed}", seed)[0] for seed in range(100 // GROUP))
 
 
 @pytest.mark.timeout(1800)
@@ -74,9 +130,10 @@ def test_54_an_order_explains_every_history() -> None:
 
 @pytest.mark.torture
 def test_54_an_order_explains_very_many_histories() -> None:
+    """They add up as `interleaved` beside those of clients."""
     seconds = 60 * torture_minutes()
     seed = random.SystemRandom().randrange(2**40)
-    done = run_in_processes(seed, 1_000_000, seconds)
+    done = run_in_processes(seed, 1_000_000, seconds, commit_of_checkout())
     print(f"seed {seed}: {done} histories")
     assert done > 0
 

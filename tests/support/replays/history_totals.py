@@ -1,6 +1,7 @@
-"""The totals of all runs of `make histories`, by commit and mix of clients, in one file that they share.
+"""The totals of all runs of `make histories`, by commit and form, in one file that they share.
 
-Started as a program it prints their sums.
+A form is a mix of clients, or `interleaved`: one process then runs the transactions of a history in an order
+that its seed draws. Started as a program it prints their sums; clients and one process are counted apart.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tests.support.children import ROOT
 from tests.support.replays.client_histories import Mix, Outcome
 
 PATH: Final = Path(os.environ.get("SEQSTORE_HISTORIES", ROOT / ".histories.json"))
+INTERLEAVED: Final = "interleaved"
+CLIENTS: Final = "all clients"
 _SUMS: Final = ("histories", "transactions", "unknown", "kills", "stops")
 Totals = dict[str, dict[str, dict[str, Any]]]
 
@@ -66,7 +69,7 @@ def next_mix(totals: Totals, mixes: Mapping[str, Mix]) -> str:
 
 
 def lines(totals: Totals) -> Iterator[str]:
-    """Yields the sums by mix, and those of everything."""
+    """Yields the sums by form, and those of all clients."""
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     days = []
     for by_mix in totals.values():
@@ -74,8 +77,9 @@ def lines(totals: Totals) -> Iterator[str]:
             days += [total["first day"], total["last day"]]
             for name in (*_SUMS, "with faults", "processor_seconds"):
                 sums[mix][name] += total[name]
-                sums["all"][name] += total[name]
-    for mix, found in sorted(sums.items(), key=lambda each: each[0] == "all"):
+                if mix != INTERLEAVED:
+                    sums[CLIENTS][name] += total[name]
+    for mix, found in sorted(sums.items(), key=lambda each: (each[0] in (INTERLEAVED, CLIENTS), each[0])):
         rate = found["histories"] / found["processor_seconds"]
         told = ", ".join(f"{found[name]:,.0f} {name}" for name in (*_SUMS, "with faults"))
         yield f"{mix}: {told}; {rate:.1f} histories a second of processor time"
