@@ -276,10 +276,16 @@ class CatalogTransaction:
         with self._txn.cursor(db=self.databases[database]) as cursor:
             return bytes(cursor.key()) if cursor.last() else None
 
-    def items(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, memoryview]]:
-        """Yields keys and raw records that start with a prefix, ascending."""
+    def items(
+        self, database: str, prefix: bytes = b"", start: bytes = b""
+    ) -> Iterator[tuple[bytes, memoryview]]:
+        """Yields keys and raw records that start with a prefix, ascending.
+
+        Args:
+            start: no smaller keys; it starts with the prefix.
+        """
         with self._txn.cursor(db=self.databases[database]) as cursor:
-            found = cursor.set_range(prefix) if prefix else cursor.first()
+            found = cursor.set_range(start or prefix) if start or prefix else cursor.first()
             while found:
                 key = bytes(cursor.key())
                 if not key.startswith(prefix):
@@ -287,9 +293,9 @@ class CatalogTransaction:
                 yield key, memoryview(cursor.value())
                 found = cursor.next()
 
-    def records(self, database: str, prefix: bytes = b"") -> Iterator[tuple[bytes, Any]]:
-        """Yields keys that start with a prefix, ascending, and their records."""
-        for key, raw in self.items(database, prefix):
+    def records(self, database: str, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, Any]]:
+        """Yields keys that start with a prefix, ascending, and their records; see `items`."""
+        for key, raw in self.items(database, prefix, start):
             yield key, unpack(database, key, raw)
 
     def records_before(

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import CorruptionError, Settings, Store, Table
-from seqstore.store.catalog.catalog import CatalogTransaction, table_key
+from seqstore.store.catalog.catalog import CatalogTransaction, table_key, version_key
 from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import files, make_store
 from tests.support.rows import rows_of, schema_of
@@ -152,3 +152,42 @@ def test_a_catalog_older_than_its_files_removes_none(tmp_path: Path) -> None:
     later.write_bytes(b"rows of a table that this catalog does not know")
     Store.open(tmp_path / "data", settings=SETTINGS).close()
     assert later.exists()
+
+
+@pytest.fixture
+def vacuumed(tmp_path: Path) -> Store:
+    """A store with a table of ten versions, of which the first that is whole is the ninth."""
+    store = Store.open(tmp_path / "data", settings=SETTINGS)
+    store.create_database("db")
+    table = store.create_table("db.t", schema_of("k BIGINT NOT NULL", "v STRING"))
+    for number in range(8):
+        table.upsert(pa.table({"k": [number % 3], "v": [str(number)]}))
+    table.vacuum(retention_seconds=0)
+    assert (table.version, table.oldest_version) == (9, 9)
+    table.upsert(pa.table({"k": [7], "v": ["new"]}))
+    return store
+
+
+def delete(store: Store, database: str, version: int) -> None:
+    with store.catalog.write() as tx:
+        tx.delete(database, version_key(store.table("db.t").id, version))
+
+
+def test_vacuum_reads_no_record_that_only_the_history_shows(vacuumed: Store) -> None:
+    """They stay for a month, and at many loads a second there are millions; `check` reads them."""
+    delete(vacuumed, "versions", 4)
+    table = vacuumed.table("db.t")
+    table.vacuum(retention_seconds=0)
+    assert [fault for fault in table.check() if "versions 4 to 4 are lost" in fault]
+
+
+@pytest.mark.parametrize(("database", "version"), [("versions", 9), ("versions", 10), ("bitmaps", 8)])
+def test_vacuum_removes_nothing_when_a_record_of_a_whole_version_is_lost(
+    vacuumed: Store, database: str, version: int
+) -> None:
+    """The ninth version has its delete bitmaps from records before it."""
+    with vacuumed.catalog.read() as tx:
+        assert tx.get(database, version_key(vacuumed.table("db.t").id, version)) is not None
+    delete(vacuumed, database, version)
+    with pytest.raises(CorruptionError):
+        vacuumed.table("db.t").vacuum(retention_seconds=0, dry_run=True)
