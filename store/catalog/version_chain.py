@@ -27,7 +27,7 @@ def require_whole(tx: CatalogTransaction, table_id: int) -> None:
     """Raises unless all versions of a table that are whole have everything that they state; before files are
     removed.
 
-    Records of versions that only the history shows are not read: they keep no file, and there may be millions.
+    Records of versions that only the history shows are not read: they keep no file, and may be millions.
 
     Raises:
         CorruptionError: a record is missing, or an older copy.

@@ -75,7 +75,7 @@ class BackedUp:
     Attributes:
         salvage: the records of the tables, each at one version.
         tables: the same by table id.
-        findings: about backups that cannot be read, a sentence each.
+        findings: about backups that cannot be read and tables that may be others, a sentence each.
 
     Raises:
         UnavailableError: the place cannot be read.
@@ -139,6 +139,10 @@ class BackedUp:
                 continue
             else:
                 table_id = by_name.get(copy.name) or max(numbers | taken, default=0) + 1
+                self.findings.append(
+                    f"{copy.name} is matched with the backup by its name alone: if it was dropped, emptied "
+                    "or made anew since, it has the rows of the backup again"
+                )
             if table_id not in taken:
                 taken.add(table_id)
                 yield table_id, copy

@@ -102,6 +102,17 @@ def test_a_table_that_had_no_file_is_from_the_backup(path: Path) -> None:
     path = without_catalog(path)
     report = repair(path, copy=place)
     assert contents(path) == expected, told(report)
+    for name in ("db.t", "db.u"):
+        assert f"{name} is matched with the backup by its name alone" in told(report)
+
+
+def test_a_table_that_has_a_file_of_the_backup_is_matched_by_it(path: Path) -> None:
+    """Its name may be another one meanwhile, and nothing is said about it."""
+    make(path, TABLE)
+    load(path, range(80), "file")
+    place = back_up(path)
+    report = repair(without_catalog(path), copy=place)
+    assert "by its name alone" not in told(report)
 
 
 def test_the_newest_backup_of_a_table_counts(path: Path) -> None:
