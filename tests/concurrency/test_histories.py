@@ -6,7 +6,6 @@ themselves. The seed of every failure is printed with its history. Then processe
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import tempfile
 import time
@@ -24,6 +23,7 @@ from seqstore.store.conflict.conflict import Attempt
 from seqstore.store.conflict.read_set import ReadLog
 from seqstore.store.transaction import transaction
 from tests.support.checkout import commit_of_checkout
+from tests.support.forks.pools import forked_context
 from tests.support.replays import history_totals
 from tests.support.replays.client_histories import Outcome
 from tests.support.replays.histories import GROUP, memory_directory, run_group
@@ -84,7 +84,7 @@ def run_many(job: Job) -> tuple[int, list[str]]:
 def run_in_processes(first: int, count: int, seconds: float, commit: str = "") -> int:
     share = -(-count // PROCESSES)
     jobs = [Job(first + number * share, share, seconds, commit) for number in range(PROCESSES)]
-    with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
+    with forked_context().Pool(PROCESSES) as pool:
         results = pool.map(run_many, jobs)
     failures = [failure for _, found in results for failure in found]
     assert not failures, "\n\n".join(failures)
@@ -166,7 +166,7 @@ def test_no_update_of_many_processes_is_lost(
         columns = [Column("k", parse_type("INT"), nullable=False), Column("a", parse_type("INT"))]
         table = store.create_table("db.t", TableSchema.create(columns, ["k"]))
         table.upsert(pa.table({"k": [1], "a": [0]}))
-        with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        with forked_context().Pool(processes) as pool:
             jobs = [(str(directory), times, concurrency, retries)] * processes
             assert pool.starmap(add_ones, jobs) == [0] * processes
         assert table.scan(["a"]).read_all().to_pylist() == [{"a": processes * times}]

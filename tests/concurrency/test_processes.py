@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ import pytest
 
 from seqstore import Store
 from tests.support import contention
+from tests.support.forks.pools import forked_context
 from tests.support.rows import rows_of, schema_of
 from tests.weight import torture_minutes
 
@@ -25,7 +25,7 @@ PROCESSES = 4
 @contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """A pool whose tasks wait for each other when they begin, so that each has a process of its own."""
-    spawn = multiprocessing.get_context("spawn")
+    spawn = forked_context()
     with ProcessPoolExecutor(
         count, spawn, initializer=contention.use_barrier, initargs=(spawn.Barrier(count),)
     ) as pool:

@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
@@ -44,6 +43,7 @@ from seqstore.store.segment import key_codes as keys
 from seqstore.store.segment.key_codes import Codes
 from tests.support.children import MODULES
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
+from tests.support.forks.pools import forked_context
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
 from tests.weight import by_form, torture_minutes
@@ -443,7 +443,7 @@ EXAMPLES, STEPS = by_form(8, 40), 20
 @pytest.mark.timeout(1200)  # a busy machine takes its time
 def test_tables_agree_with_a_dictionary_per_version() -> None:
     """T1, T3, X3, X4, SO1-SO12, D1-D9, C1."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(2, forked_context()) as pool:
         runs = [pool.submit(run_machine, machine, EXAMPLES, STEPS) for machine in MACHINES * RUNS]
         for run in runs:
             run.result()  # of a failure: its history, and how to repeat it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -30,6 +29,7 @@ from seqstore.loaders.broker.toml_spec import read_spec
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
 from tests.support.changes.messages import body, envelope
+from tests.support.forks.pools import forked_context
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
@@ -317,7 +317,7 @@ BrokerLoad(store, spec, [{str(files)!r}], on_progress=wait_when_committed).run()
     again = spec(description(str(files / "big.csv")))
     assert run(store, again, files).state == FINISHED
     assert len(rows(store)) == 50_000
-    opener = multiprocessing.get_context("spawn").Process(target=open_and_close, args=(str(store.path),))
+    opener = forked_context().Process(target=open_and_close, args=(str(store.path),))
     opener.start()
     opener.join(60)
     names = {path.stem for path in (store.path / "tables").rglob("*") if path.is_file()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import time
 from collections.abc import Iterator
@@ -35,6 +34,7 @@ from seqstore.store.catalog.ship_log.ship_file import (
     log_name,
 )
 from seqstore.store.failover.restore import restore_store
+from tests.support.forks.pools import forked_context
 from tests.support.object_store import WEED, object_store
 from tests.support.rows import rows_of, schema_of
 
@@ -314,7 +314,7 @@ def test_processes_take_turns(tmp_path: Path) -> None:
     """Commits of several processes of a host make one log."""
     target = str(tmp_path / "shipped")
     store = leader(tmp_path, target)
-    context = multiprocessing.get_context("spawn")
+    context = forked_context()
     with context.Pool(2) as pool:
         waiting = pool.starmap_async(
             load_some, [(str(tmp_path / "leader"), 10), (str(tmp_path / "leader"), 20)]
@@ -343,7 +343,7 @@ def test_a_fenced_host_removes_no_file_of_the_new_one(tmp_path: Path) -> None:
     old.table("db.t").upsert(rows(0, 900, "old"))
     old.shipping.flush()
     restore_store(target, tmp_path / "new", EVERY)
-    context = multiprocessing.get_context("spawn")
+    context = forked_context()
     with context.Pool(1) as pool:  # its process ends: for the old host its files have no owner
         pool.apply(load_large, (str(tmp_path / "new"),))
     table = old.table("db.t")

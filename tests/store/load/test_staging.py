@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import random
@@ -37,10 +36,10 @@ from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.runtime.process_identity import identity_of
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import StagingId, job_of, new_segment_id
+from tests.support.forks.pools import forked_context
 
 CHUNK = 1_000
 SMALL = Settings(inline_bytes_max=0, segment_rows=CHUNK, batch_rows_max=256)
-SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture
@@ -167,8 +166,8 @@ def test_a_task_that_fails_takes_its_own_files_away(table: Table) -> None:
 def test_a_task_that_is_killed_after_its_load_has_ended_leaves_nothing(table: Table) -> None:
     """In the middle of its files, as Spark does with the tasks of a job that has failed."""
     task = begun(table)
-    ours, theirs = SPAWN.Pipe()
-    straggler = SPAWN.Process(target=stage_until_told, args=(pickle.dumps(task), theirs))
+    ours, theirs = forked_context().Pipe()
+    straggler = forked_context().Process(target=stage_until_told, args=(pickle.dumps(task), theirs))
     straggler.start()
     assert ours.poll(60)
     assert len(files(table)) > 1
@@ -197,7 +196,7 @@ def test_whenever_a_load_ends_its_tasks_leave_nothing(table: Table) -> None:
     seed = random.randrange(2**32)
     chance = random.Random(seed)
     outcomes = set()
-    with SPAWN.Pool(2) as pool:
+    with forked_context().Pool(2) as pool:
         for wait in [0.0, 60.0, *(chance.uniform(0, 0.03) for _ in range(40))]:
             task = begun(table)
             staging = [pool.apply_async(staged, (pickle.dumps(task), 4)) for _ in range(2)]

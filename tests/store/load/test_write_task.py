@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from seqstore.store.load.write_task import StagedRows, WriteTask
 from seqstore.store.maintenance.recovery import end_loads
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.settings import Settings
+from tests.support.forks.pools import forked_context
 
 SMALL = Settings(inline_bytes_max=2_000, segment_rows=1_000, batch_rows_max=256, clustered_rows_min=500)
 
@@ -123,7 +123,7 @@ def test_other_processes_read_shares_of_an_older_version(table: Table) -> None:
     version = table.version
     tasks = table.scan_tasks(rows_per_task=700)
     table.upsert(rows(0, 3_000, 9, "later"))
-    with multiprocessing.get_context("spawn").Pool(2, forbid_catalogs) as pool:
+    with forked_context().Pool(2, forbid_catalogs) as pool:
         parts = pool.map(read_elsewhere, [pickle.dumps(task) for task in tasks])
     read = pa.concat_tables([pa.ipc.open_stream(part).read_all() for part in parts])
     assert by_key(read) == by_key(table.scan(version=version).read_all())
@@ -139,7 +139,7 @@ def test_shares_staged_by_other_processes_become_one_version(table: Table) -> No
     """Rows of a key that several shares hold are resolved by sequence (SO4), whoever staged them."""
     table.upsert(rows(0, 100, 5, "before"))
     task = begun(table.write_task())
-    with multiprocessing.get_context("spawn").Pool(2, forbid_catalogs) as pool:
+    with forked_context().Pool(2, forbid_catalogs) as pool:
         shares = pool.starmap(
             stage_elsewhere, [(pickle.dumps(task), 0, 1_500, 3), (pickle.dumps(task), 500, 2_500, 7)]
         )
@@ -262,7 +262,7 @@ def test_files_of_a_living_owner_are_left_alone_and_of_a_dead_one_swept(table: T
     begun(table.write_task()).run(rows(0, 900, 1, "alive"))
     begun(table.write_task(owner=(2**22 + 1, 1))).run(rows(0, 900, 1, "dead"))
     before = len([path for path in (tmp_path / "tables").rglob("*") if path.is_file()])
-    context = multiprocessing.get_context("spawn")
+    context = forked_context()
     opener = context.Process(target=open_and_close, args=(str(tmp_path),))
     opener.start()
     opener.join(60)

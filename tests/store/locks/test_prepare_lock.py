@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.store.locks.file_lock import FileLock, Patience
-
-SPAWN = get_context("spawn")
+from tests.support.forks.pools import forked_context
 
 
 def stay_inside(path: Path, told: Connection) -> None:
@@ -42,8 +40,8 @@ def entering(path: Path, entered: threading.Event) -> threading.Thread:
 @pytest.mark.parametrize("ends_by", ["leaving", "a kill"])
 def test_who_is_inside_keeps_other_processes_out_until_it_is_gone(tmp_path: Path, ends_by: str) -> None:
     path, entered = tmp_path / "locks" / "next", threading.Event()
-    here, there = SPAWN.Pipe()
-    child = SPAWN.Process(target=stay_inside, args=(path, there))
+    here, there = forked_context().Pipe()
+    child = forked_context().Process(target=stay_inside, args=(path, there))
     child.start()
     assert here.recv() == "inside"
     thread = entering(path, entered)
@@ -84,8 +82,8 @@ def test_without_a_lock_file_writers_go_on(tmp_path: Path) -> None:
 
 def test_a_writer_gets_ready_while_another_process_holds_the_write_lock(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
-        here, there = SPAWN.Pipe()
-        child = SPAWN.Process(target=hold_the_write_lock, args=(tmp_path, there))
+        here, there = forked_context().Pipe()
+        child = forked_context().Process(target=hold_the_write_lock, args=(tmp_path, there))
         child.start()
         assert here.recv() == "writing"
         is_ready, found = threading.Event(), []

@@ -27,6 +27,7 @@ from seqstore.store.load.write_task import StagedRows, WriteTask
 from seqstore.store.maintenance.recovery import end_loads
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.segment.object_disk import ObjectDisk
+from tests.support.forks.pools import forked_context
 from tests.support.object_store import WEED, object_store
 
 SMALL = Settings(inline_bytes_max=1_000, segment_rows=1_000)
@@ -66,7 +67,7 @@ def test_segments_live_on_the_object_store(bucket: str, tmp_path: Path) -> None:
     assert len(objects(uri)) == 2 * 4
     shutil.rmtree(tmp_path / "data" / "cache")
     assert not (tmp_path / "data" / "tables").exists()
-    context = multiprocessing.get_context("spawn")
+    context = forked_context()
     with context.Pool(1) as pool:  # a process that has nothing open yet
         assert pool.apply(read_values, (str(tmp_path / "data"),)) == {"a": 2_000, "b": 1_000}
         assert pool.apply(check, (str(tmp_path / "data"),)) == []
@@ -99,7 +100,7 @@ def test_shares_are_staged_and_read_by_processes_without_the_data_directory(
         task = table.write_task()
         task.begin()
         task = replace(task, stager=replace(task.stager, disk=disk))
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:  # with the variable from above
             share = pool.apply(stage, (pickle.dumps(task), 0, 2_500))
             with table.begin_load() as load:
                 load.adopt(share)
@@ -159,7 +160,7 @@ def test_the_cache_keeps_its_size(bucket: str, tmp_path: Path) -> None:
             path.stat().st_size for path in (tmp_path / "data" / "cache").rglob("*") if path.is_file()
         )
         assert 0 < cached <= limit + 100_000  # the newest file stays, whatever its size
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with forked_context().Pool(1) as pool:
         assert pool.apply(read_values, (str(tmp_path / "data"),)) == {"x" * 20: 20_000}
 
 
@@ -173,7 +174,7 @@ def test_a_missing_object_is_corruption(bucket: str, tmp_path: Path) -> None:
         filesystem.delete_dir_contents(path)
         shutil.rmtree(tmp_path / "data" / "cache")
     with (
-        multiprocessing.get_context("spawn").Pool(1) as pool,  # it has nothing mapped yet
+        forked_context().Pool(1) as pool,  # it has nothing mapped yet
         pytest.raises(CorruptionError, match="is missing"),
     ):
         pool.apply(read_values, (str(tmp_path / "data"),))
