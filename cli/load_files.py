@@ -65,8 +65,9 @@ def load_files(
     from seqstore.loaders.broker.run import BrokerLoad
     from seqstore.store.catalog.job_record import CANCELLED
 
-    load = FilesLoad(into, [str(path) for path in paths], form.lower(), separator, timezone)
+    names = [str(path) for path in paths]
     with open_store(cast(_Target, into).ctx, create=True) as store:
+        load = FilesLoad(into, names, form.lower(), separator, timezone, store.settings.schema_registries)
         is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
         folders = [os.path.dirname(path) for path in load.files]
         _, job = BrokerLoad(store, load.spec(), folders).run()

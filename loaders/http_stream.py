@@ -79,6 +79,11 @@ def http_stream(
         database, table = _table_of(statement)
         given = _headers(statement, headers)
         options = parse_headers(given)
+        if options.avro is not None:
+            raise InvalidInputError(
+                f"sql: http_stream does not read {options.avro.format}; send the body by a stream load",
+                kind="not_supported",
+            )
         plain = open_compressed(body, options.compression)
         given.pop("compress_type", None)
         targets = store.table(f"{database}.{table}").schema.names

@@ -15,10 +15,10 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
+from seqstore.loaders.avro.body import open_plain
 from seqstore.loaders.changes.reader import ChangeReader
 from seqstore.loaders.column_list import ColumnList, field_names, parse_columns
 from seqstore.loaders.columnar import ColumnarReader
-from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.csv.reader import CsvReader
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.json.reader import JsonReader
@@ -103,7 +103,7 @@ def open_rows(
         InvalidInputError: the options do not fit the table or the body.
     """
     columns = parse_columns(options.columns)
-    plain = open_compressed(body, options.compression)
+    plain = open_plain(body, options)
     plain = plain if on_read is None else cast(BinaryIO, _Watched(plain, on_read))
     shared = {name.lower(): name for name in constants or {}}
     file = None if options.is_lines else ColumnarReader(plain, options.format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pyarrow as pa
 TEXT_SHOWN_MAX: Final = 2_000
 # Of one batch: the others are only counted, for a wrong separator spoils every row.
 _BAD_ROWS_DESCRIBED: Final = 1_000
+_UNREADABLE: Final = "undecodable message: "
 _KEEPS_ALL: Final[ContextVar[bool]] = ContextVar("keeps_all_bad_rows", default=False)
 
 
@@ -97,6 +99,19 @@ class Reader(Protocol):
 
     def close(self) -> None:
         """Closes the reader's own resources; the body stays open."""
+
+
+def unreadable(reason: str, message: bytes) -> bytes:
+    """Returns the line of a message that cannot be decoded, which no reader takes for a row."""
+    text = one_line(reason.encode()).replace("\t", " ")
+    return f"{_UNREADABLE}{text} | {base64.b64encode(message).decode()}".encode()
+
+
+def why_unreadable(line: str, otherwise: str) -> str:
+    """Returns why a line is no row: the reason that `unreadable` wrote, or another one."""
+    if not line.startswith(_UNREADABLE):
+        return otherwise
+    return f"the message cannot be decoded: {line.removeprefix(_UNREADABLE).rpartition(' | ')[0]}"
 
 
 def shown(text: bytes) -> str:

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.begin import begin
 from seqstore.loaders.created_table import loaded_table
 from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
@@ -91,7 +92,7 @@ def _load(
     progress = counted.progress
     started = time.monotonic()
     try:
-        options = parse_headers(headers)
+        options = with_registry(parse_headers(headers), store.settings.schema_registries)
         with loaded_table(store, name, options, cast(BinaryIO, counted)) as found:
             progress.created = found.created
             load = StreamLoad(store, found.table, found.options, progress, turn)

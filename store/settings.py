@@ -73,6 +73,7 @@ class Settings:
         kafka_brokers: brokers that routine loads may read, as host:port, host or a pattern; without any,
             every broker for administrators and none for others.
         kafka_properties: further properties of the Kafka client that routine loads may set.
+        schema_registries: schema registries that loads of Avro may ask, as URLs (loaders.avro.registry).
         secret_references: secrets that jobs may name instead of holding them, as `env:NAME` and `file:/path`.
         load_spark_master: Spark master of broker loads' own sessions; empty: the one of `spark-submit`, else
             local[*].
@@ -120,6 +121,7 @@ class Settings:
     output_paths: tuple[str, ...] = ()
     kafka_brokers: tuple[str, ...] = ()
     kafka_properties: tuple[str, ...] = ()
+    schema_registries: tuple[str, ...] = ()
     secret_references: tuple[str, ...] = ()
     load_spark_master: str = ""
     auto_compaction: int = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.headers import StreamLoadOptions
@@ -34,6 +35,7 @@ def evolved(
             needed[name] = NeededSchema(transaction.table(name).schema, mode)
         for file in found:
             options = spec.options(description, file.name)
+            options = with_registry(options, store.settings.schema_registries)
             with file.open() as body:
                 needed[name].see(field_values(body, options, needed[name].columns))
     evolutions = {}

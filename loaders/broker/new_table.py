@@ -11,15 +11,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.broker.files import InputFile
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec, format_of
-from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions
+from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, text_format
 from seqstore.loaders.inference.declared_table import declared_table
 from seqstore.loaders.inference.file_columns import columns_of, csv_names, joined_columns
 from seqstore.store.errors import InvalidInputError, NotFoundError
 from seqstore.store.schema.table_schema import TableSchema
 
-_SUFFIXES: Final = ("csv", "json", "jsonl", "ndjson", "parquet", "orc", "arrow")
+_SUFFIXES: Final = ("csv", "json", "jsonl", "ndjson", "parquet", "orc", "arrow", "avro")
 _COMPRESSIONS: Final = ("", "gz", "bz2", "lz4", "zst", "zstd", "deflate")
 _CSV: Final = "csv_with_names"
 
@@ -34,6 +35,7 @@ class FilesLoad:
         file_format: of all files; empty: by their suffixes, and CSV has names in its first line.
         separator: of CSV.
         time_zone: of values with a zone; empty: the default of loads.
+        registries: the setting `schema_registries`.
     """
 
     table: str
@@ -41,6 +43,7 @@ class FilesLoad:
     file_format: str = ""
     separator: str = ","
     time_zone: str = ""
+    registries: Sequence[str] = ()
 
     @cached_property
     def files(self) -> list[str]:
@@ -77,7 +80,7 @@ class FilesLoad:
         types = joined_columns([columns_of(self._input(path), self._options(path)) for path in self.files])
         if not types:
             raise InvalidInputError(f"no file names a column: {', '.join(self.files[:5])}", kind="no_schema")
-        is_changes = self.file_format in CHANGE_FORMATS
+        is_changes = text_format(self.file_format) in CHANGE_FORMATS
         return declared_table(types, key, sequence, properties or {}, is_changes=is_changes)
 
     def spec(self) -> LoadSpec:
@@ -106,7 +109,7 @@ class FilesLoad:
 
     def _options(self, path: str) -> StreamLoadOptions:
         description = self._description(self._format(path), (), (path,))
-        return self._spec((description,)).options(description, path)
+        return with_registry(self._spec((description,)).options(description, path), self.registries)
 
     def _format(self, path: str) -> str:
         kind = self.file_format or format_of(path)[0]

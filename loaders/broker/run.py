@@ -22,6 +22,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.broker.file_task import FileResult, FileTask
 from seqstore.loaders.broker.files import InputFile, check_secrets, find_files
 from seqstore.loaders.broker.growth import Evolutions, evolved, options_of
@@ -201,6 +202,7 @@ class BrokerLoad:
             )
             for file in found:
                 options = options_of(file, self.spec.options(description, file.name))
+                options = with_registry(options, self.store.settings.schema_registries)
                 options = replace(options, partitions=partitions)
                 tasks.append(FileTask(number, file, options, target, moment, write, may_stage))
         return tasks

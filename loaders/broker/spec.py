@@ -35,6 +35,7 @@ _HEADERS: Final = {
     "change_table": "change_table",
     "change_position": "change_position",
     "change_time_unit": "change_time_unit",
+    "schema_registry": "schema_registry",
     "exec_mem_limit": "exec_mem_limit",
     "schema_evolution": "schema_evolution",
     "dead_letters": "dead_letters",
@@ -62,6 +63,7 @@ _EXPECTED: Final = {
     "change_table": "the name of a table",
     "change_position": "auto, gtid or ts_ms",
     "change_time_unit": "auto, ms, us or ns",
+    "schema_registry": "a URL of the setting schema_registries",
     "schema_evolution": f"one of {', '.join(EVOLUTIONS)}",
     "timeout": f"an integer from 1 to {_TIMEOUT_MAX}",
     "max_filter_ratio": "a number from 0 to 1",
@@ -272,6 +274,7 @@ def format_of(path: str) -> tuple[str, str]:
         "jsonl": "json",
         "ndjson": "json",
         "arrow": "arrow",
+        "avro": "avro",
     }
     return formats.get(parts[-1], "csv") if parts else "csv", compression
 

@@ -32,7 +32,7 @@ from seqstore.loaders.changes.positions import check_sequence_type
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.json.fields import mask_of
 from seqstore.loaders.json.line_blocks import BLOCK_BYTES, Block, cut_lines, place_of, read_blocks
-from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max, why_unreadable
 from seqstore.store.schema.column import DELETE_SIGN, SEQUENCE_COL
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import evaluate, try_cast
@@ -112,7 +112,7 @@ class ChangeReader:
         )
         wrong = ~is_object & (~is_empty | ~mask_of(texts.is_valid()))
         for row in np.flatnonzero(wrong).tolist():
-            bad[row] = NO_OBJECT
+            bad[row] = why_unreadable(texts[row].as_py() or "", NO_OBJECT)
         messages = np.flatnonzero(is_object)
         rows = pa.array(messages)
         found = self._dialect(

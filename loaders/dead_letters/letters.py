@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from seqstore.loaders.column_list import parse_columns
-from seqstore.loaders.headers import StreamLoadOptions
+from seqstore.loaders.headers import StreamLoadOptions, text_format
 from seqstore.loaders.source import BadRow
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import Load
@@ -100,6 +100,8 @@ def kept_headers(headers: Mapping[str, str], options: StreamLoadOptions, names: 
             plain = ", ".join(f"`{name}`" for name in names)
             columns = f"{plain}, {columns}" if columns else plain
         kept["columns"] = columns
+    if given.get("format"):  # of Avro the row is kept as JSON
+        kept["format"] = kept["format"] if options.is_csv else text_format(given["format"])
     if options.strict_mode:
         kept["strict_mode"] = "true"
     if options.is_csv and options.csv.empty_field_as_null:

@@ -12,27 +12,35 @@ finds those that were meant for the load.
 
 from seqstore.loaders.headers.known import KNOWN_HEADERS, unknown_headers
 from seqstore.loaders.headers.options import (
+    AVRO_FORMATS,
     CHANGE_FORMATS,
     EVOLUTIONS,
     UPDATE_MODES,
+    AvroOptions,
     ChangeOptions,
     CsvOptions,
     JsonOptions,
+    Registry,
     StreamLoadOptions,
+    text_format,
 )
 from seqstore.loaders.headers.parse import parse_headers
 from seqstore.loaders.headers.values import evolution_in
 
 __all__ = [
+    "AVRO_FORMATS",
     "CHANGE_FORMATS",
     "EVOLUTIONS",
     "KNOWN_HEADERS",
     "UPDATE_MODES",
+    "AvroOptions",
     "ChangeOptions",
     "CsvOptions",
     "JsonOptions",
+    "Registry",
     "StreamLoadOptions",
     "evolution_in",
     "parse_headers",
+    "text_format",
     "unknown_headers",
 ]

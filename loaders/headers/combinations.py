@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from seqstore.loaders.headers.options import StreamLoadOptions
+from seqstore.loaders.headers.options import AvroOptions, StreamLoadOptions
 from seqstore.loaders.headers.values import bad_header, flag, integer
 
 _NOT_FLEXIBLE: Final = (
@@ -19,6 +19,8 @@ _NOT_FLEXIBLE: Final = (
 )
 # Headers that say which fields there are, and columns they become.
 _NOT_EVOLVING: Final = ("columns", "jsonpaths", "json_root", "hidden_columns")
+# Headers that say how the text of JSON is cut into rows.
+_NOT_OF_AVRO: Final = ("json_root", "strip_outer_array", "line_delimiter", "fuzzy_parse")
 # Headers that a change stream determines itself: what is a row, where its fields are, and which rows go.
 _NOT_OF_CHANGES: Final = (
     "jsonpaths",
@@ -50,6 +52,8 @@ def check_together(options: StreamLoadOptions, given: Mapping[str, str]) -> None
         _check_changes(options, given)
     if options.evolves or options.auto_create:
         _check_evolving(options, given, "schema_evolution" if options.evolves else "auto_create")
+    if options.avro is not None:
+        _check_avro(options.avro, given)
     if options.dead_letters and not options.is_lines:  # DL4
         raise bad_header(
             f"dead_letters: expected a format whose rows are lines of text, found {options.format}", "format"
@@ -94,6 +98,13 @@ def _check_evolving(options: StreamLoadOptions, given: Mapping[str, str], by: st
             f"two_phase_commit does not go with {by}: rows and columns come in one commit",
             "two_phase_commit",
         )
+
+
+def _check_avro(avro: AvroOptions, given: Mapping[str, str]) -> None:
+    """Checks that no header speaks of the text of JSON (AV1)."""
+    for name in _NOT_OF_AVRO:
+        if given.get(name) and given[name].lower() != "false":
+            raise bad_header(f"{name} does not go with format {avro.format}, whose rows are records", name)
 
 
 def _check_changes(options: StreamLoadOptions, given: Mapping[str, str]) -> None:

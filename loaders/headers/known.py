@@ -14,7 +14,7 @@ KNOWN_HEADERS: Final = frozenset(
     exec_mem_limit format function_column.sequence_col fuzzy_parse group_commit hidden_columns json_root
     jsonpaths label line_delimiter max_filter_ratio merge_type negative num_as_string partial_columns
     partial_update_ignore_null partial_update_new_key_behavior partitions read_json_by_line
-    schema_evolution
+    schema_evolution schema_registry
     send_batch_parallelism skip_lines sql strict_mode strip_outer_array temporary_partitions time_zone
     timeout timezone trim_double_quotes two_phase_commit txn_app_id txn_version txnappid txnversion
     unique_key_update_mode where

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 CHANGE_FORMATS: Final = ("debezium_json", "canal_json", "maxwell_json")
+# The formats of Avro, and those that their decoded rows have.
+AVRO_FORMATS: Final = {"avro": "json", "debezium_avro": "debezium_json"}
 FORMATS: Final = (
     "csv",
     "csv_with_names",
@@ -15,6 +17,7 @@ FORMATS: Final = (
     "orc",
     "arrow",
     *CHANGE_FORMATS,
+    *AVRO_FORMATS,
 )
 EVOLUTIONS: Final = ("off", "add", "widen")
 UPDATE_MODES: Final = ("UPSERT", "UPDATE_FIXED_COLUMNS", "UPDATE_FLEXIBLE_COLUMNS")
@@ -22,6 +25,11 @@ DEFAULT_TIME_ZONE: Final = (
     "Asia/Shanghai"  # LH11: what Doris documents, so that the same script loads the same rows
 )
 DEFAULT_TIMEOUT: Final = 600
+
+
+def text_format(name: str) -> str:
+    """Returns the format of rows as lines: that of Avro's decoded ones, every other as it is."""
+    return AVRO_FORMATS.get(name.lower(), name.lower())
 
 
 @dataclass(frozen=True)
@@ -83,12 +91,53 @@ class ChangeOptions:
 
 
 @dataclass(frozen=True)
+class Registry:
+    """A schema registry and how it is reached.
+
+    Attributes:
+        url: without a login.
+        login: `user:password`, or empty.
+        token: of bearer authentication, or empty.
+        ca: path of the certificates that the server's must be signed by; empty: those of the system.
+        certificate, key: paths of the client's certificate and its key; the key may be in the same file.
+    """
+
+    url: str
+    login: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class AvroOptions:
+    """The options of a body of Avro.
+
+    Attributes:
+        format: as it was asked for, one of `AVRO_FORMATS`.
+        url: the registry that the load names, empty for the only one there is.
+        registry: the same as `avro.registry.with_registry` found it in the settings, None without one.
+    """
+
+    format: str
+    url: str = ""
+    registry: Registry | None = None
+
+    @property
+    def is_changes(self) -> bool:
+        """Whether the records are messages of Debezium."""
+        return AVRO_FORMATS[self.format] in CHANGE_FORMATS
+
+
+@dataclass(frozen=True)
 class StreamLoadOptions:
     """The options of a stream load; `parse_headers` reads them.
 
     Attributes:
         label: as the client sent it, or None.
-        format: one of `FORMATS`.
+        format: one of `FORMATS`; of Avro that of its decoded rows.
+        avro: of a body of Avro, None for any other.
         compression: gz, bz2, lz4, zstd, zlib, deflate, lz4_block, snappy_block, or empty.
         columns, where, delete: expressions as written, or empty.
         preceding_filter: a condition on the unconverted fields; broker and routine loads have it.
@@ -111,6 +160,7 @@ class StreamLoadOptions:
     csv: CsvOptions = CsvOptions()
     json: JsonOptions = JsonOptions()
     changes: ChangeOptions = ChangeOptions()
+    avro: AvroOptions | None = None
     compression: str = ""
     columns: str = ""
     where: str = ""

@@ -9,15 +9,18 @@ from typing import Any, Final
 
 from seqstore.loaders.headers.combinations import check_together, check_unused
 from seqstore.loaders.headers.options import (
+    AVRO_FORMATS,
     CHANGE_FORMATS,
     DEFAULT_TIME_ZONE,
     DEFAULT_TIMEOUT,
     FORMATS,
     UPDATE_MODES,
+    AvroOptions,
     ChangeOptions,
     CsvOptions,
     JsonOptions,
     StreamLoadOptions,
+    text_format,
 )
 from seqstore.loaders.headers.values import bad_header, evolution_in, flag, integer
 from seqstore.store.catalog.transaction_record import check_client_label
@@ -51,13 +54,15 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
     given = {name.strip().lower(): value.strip() for name, value in headers.items()}
     # separators may be blanks themselves, so they stay unchanged
     raw = {name.strip().lower(): value for name, value in headers.items()}
-    file_format = _format(given)
+    asked = _format(given)
+    file_format = text_format(asked)
     options = StreamLoadOptions(
         label=_label(given),
         format=file_format,
         csv=_csv(given, raw, file_format),
         json=_json(given, raw),
         changes=_changes(given),
+        avro=_avro(given, asked),
         compression=_compression(given, file_format),
         columns=given.get("columns", ""),
         where=given.get("where", ""),
@@ -208,6 +213,17 @@ def _changes(given: Mapping[str, str]) -> ChangeOptions:
             f"change_time_unit: expected one of auto, ms, us, ns, found {unit}", "change_time_unit"
         )
     return ChangeOptions(given.get("change_table", ""), position, unit)
+
+
+def _avro(given: Mapping[str, str], asked: str) -> AvroOptions | None:
+    url = given.get("schema_registry", "")
+    if asked in AVRO_FORMATS:
+        return AvroOptions(asked, url)
+    if url:
+        raise bad_header(
+            f"schema_registry: expected format {' or '.join(AVRO_FORMATS)}, found {asked}", "schema_registry"
+        )
+    return None
 
 
 def _compression(given: Mapping[str, str], file_format: str) -> str:

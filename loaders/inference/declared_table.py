@@ -9,8 +9,8 @@ from typing import BinaryIO, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.loaders.avro.body import open_plain
 from seqstore.loaders.changes.reader import split_keys
-from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.field_values import field_values
 from seqstore.loaders.inference.needed_schema import NeededSchema
@@ -120,7 +120,7 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
 
 def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:
     """Returns the fields of the first key of a message, or the key that Canal's messages name."""
-    plain = open_compressed(body, options.compression)
+    plain = open_plain(body, options)
     for block in read_blocks(plain, b"\n", lambda: BLOCK_BYTES):
         keys, values = split_keys(try_cast(cut_lines(block.data, b"\n")[0], STRING).values)
         for text in keys.drop_null():

@@ -15,17 +15,18 @@ from typing import BinaryIO, Final, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.loaders.avro.body import AvroBody, open_plain
 from seqstore.loaders.changes.change_rows import Messages
 from seqstore.loaders.changes.field_table import found_fields
 from seqstore.loaders.changes.field_type import FieldType
 from seqstore.loaders.changes.logical_types import decoded
 from seqstore.loaders.changes.reader import DIALECTS, split_keys
 from seqstore.loaders.columnar import ColumnarReader
-from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.csv.reader import CsvReader
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.file_columns import (
     declared_type,
+    declared_types,
     first_line,
     json_keys,
     json_values,
@@ -69,7 +70,7 @@ def field_values(
     Raises:
         InvalidInputError: the body is none of its format.
     """
-    plain = open_compressed(body, options.compression)
+    plain = open_plain(body, options)
     found = _of_body(plain, options, columns)
     yield from (each for each in found if not _is_hidden(each.name, options))
 
@@ -103,8 +104,10 @@ def _of_json(body: BinaryIO, options: StreamLoadOptions) -> Iterator[FieldValues
     if options.json.strip_outer_array:
         body, delimiter = io.BytesIO(lines_of(body.read()) or b""), b"\n"
     for block in read_blocks(body, delimiter, lambda: BLOCK_BYTES):
+        declared = declared_types(body.fields) if isinstance(body, AvroBody) else {}
         for name, values, is_nested in json_values(cut_lines(block.data, delimiter)[0]):
-            yield FieldValues(name, one_array(values), _JSON if is_nested else None)
+            kind = declared.get(name, _JSON if is_nested else None)
+            yield FieldValues(name, one_array(values), kind)
 
 
 def _of_file(body: BinaryIO, options: StreamLoadOptions) -> Iterator[FieldValues]:

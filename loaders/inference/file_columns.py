@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.loaders.avro.body import AvroBody, open_plain
 from seqstore.loaders.changes.field_type import FieldType, row_types
 from seqstore.loaders.columnar import ColumnarReader
 from seqstore.loaders.compress import open_compressed
@@ -65,11 +66,11 @@ def columns_of(file: File, options: StreamLoadOptions) -> dict[str, ColumnType]:
         OSError: it cannot be read.
     """
     with ExitStack() as opened:
-        body = open_compressed(opened.enter_context(file.open()), options.compression)
+        body = open_plain(opened.enter_context(file.open()), options)
         if options.is_csv:
             return _of_csv(body, options, file.name)
         if options.format == "json":
-            return _of_json(body)
+            return declared_types(body.fields) if isinstance(body, AvroBody) else _of_json(body)
         if options.format == "debezium_json":
             return _of_debezium(body, file.name)
         if options.is_changes:
@@ -205,6 +206,11 @@ def _of_debezium(body: BinaryIO, name: str) -> dict[str, ColumnType]:
             kind="no_schema",
         )
     return types
+
+
+def declared_types(fields: Mapping[str, FieldType]) -> dict[str, ColumnType]:
+    """Returns the column types of declared fields."""
+    return {name: declared_type(kind) for name, kind in fields.items()}
 
 
 def declared_type(kind: FieldType) -> ColumnType:

@@ -38,7 +38,7 @@ from seqstore.loaders.json.line_blocks import (
 from seqstore.loaders.json.lines import FlatLines, Wanted, read_lines
 from seqstore.loaders.json.paths import duckdb_path, key_of, key_path
 from seqstore.loaders.json.typed_lines import read_typed
-from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max, shown
+from seqstore.loaders.source import BadRow, Place, SourceBatch, described_max, shown, why_unreadable
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.types.cast import evaluate, text_literal, try_cast
@@ -392,7 +392,8 @@ class JsonReader:
     def _unreadable(self, documents: pa.Array, lines: Positions, invalid: Positions) -> list[BadRow]:
         bad: list[BadRow] = []
         for i in invalid.tolist():
-            reason = _reason(documents[i].as_py())
+            text = documents[i].as_py()
+            reason = why_unreadable(text[:2_100].decode("utf-8", "replace"), _reason(text))
             if reason == _SEVERAL:
                 raise InvalidInputError(_SEVERAL, kind="data_quality", line=int(lines[i]))
             if not self._options.by_line:

@@ -23,7 +23,7 @@ from seqstore.loaders.json.fields import extract, mask_of
 from seqstore.loaders.json.line_blocks import BLOCK_BYTES, cut_lines, read_blocks
 from seqstore.loaders.routine.messages import lines_of
 from seqstore.loaders.routine.source import Body
-from seqstore.loaders.source import BadRow, Place, shown
+from seqstore.loaders.source import BadRow, Place, shown, why_unreadable
 from seqstore.store.types.cast import evaluate, try_cast
 from seqstore.store.types.column_types import ColumnType
 
@@ -66,7 +66,7 @@ def change_bodies(lines: pa.Array, file_format: str, *, is_multi: bool) -> Itera
     is_empty = pc.is_in(pc.utf8_trim_whitespace(pc.fill_null(values, "")), pa.array(["", "null"]))
     tombstones = mask_of(is_empty) & mask_of(values.is_valid())
     is_wrong = ~mask_of(pc.equal(kinds, "OBJECT")) & ~tombstones
-    bad |= dict.fromkeys(np.flatnonzero(is_wrong).tolist(), NO_OBJECT)
+    bad |= {row: why_unreadable(values[row].as_py() or "", NO_OBJECT) for row in np.flatnonzero(is_wrong)}
     if found.lacks_deletes:
         bad |= dict.fromkeys(np.flatnonzero(tombstones).tolist(), ONLY_TOMBSTONE)
     placed = np.unique(found.origins)

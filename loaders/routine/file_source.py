@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from seqstore.loaders.avro.body import open_plain
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.broker.files import InputFile, check_pattern, check_secrets, find_files, identity, shown
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.loaders.compress import open_compressed
@@ -96,19 +98,24 @@ class FileSource:
         return len(done), sorted(waiting, key=lambda file: file.uri)
 
 
-def file_bodies(spec: RoutineSpec, file: InputFile) -> Iterator[Body]:
+def file_bodies(spec: RoutineSpec, registries: Sequence[str], file: InputFile) -> Iterator[Body]:
     """Yields the rows of a file; where a job has many tables, its lines are messages that name them (R3).
+
+    Args:
+        registries: the setting `schema_registries`.
 
     Raises:
         InvalidInputError: the lines of such a file are neither CSV nor JSON.
     """
+    avro = spec.avro_options(file.name)
+    given = spec.options(file.name) if avro is None else with_registry(avro, registries)
     if not spec.is_multi:
-        yield Body(file.open)
+        yield Body(file.open if avro is None else lambda: open_plain(file.open(), given))
         return
     options = spec.options(file.name)
     if options.is_changes:
         with file.open() as opened:
-            yield from change_bodies_of_lines(open_compressed(opened, options.compression), options.format)
+            yield from change_bodies_of_lines(open_plain(opened, given), options.format)
         return
     if options.format not in ("csv", "json"):
         raise InvalidInputError(

@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from seqstore.loaders.avro.messages import AvroMessages
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.changes.keyed_messages import keyed_messages
 from seqstore.loaders.headers import CHANGE_FORMATS
 from seqstore.loaders.routine.change_messages import change_bodies
@@ -52,18 +54,24 @@ class KafkaSource:
     Args:
         spec: of the job.
         wanted_offsets: where partitions begin that the job's owner moved, by partition.
+        registries: the setting `schema_registries`.
 
     Raises:
         UnavailableError: Spark cannot run here.
     """
 
-    def __init__(self, spec: RoutineSpec, wanted_offsets: Mapping[str, str]) -> None:
+    def __init__(
+        self, spec: RoutineSpec, wanted_offsets: Mapping[str, str], registries: Sequence[str] = ()
+    ) -> None:
         self._given: KafkaProperties = kafka_properties(spec.source_properties)
         self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"  # of jobs of before it was kept
         self._wanted_offsets = wanted_offsets
         options = spec.options("")
         self._format, self._is_multi = options.format, spec.is_multi
         self._zone = options.time_zone
+        avro = spec.avro_options("")
+        given = None if avro is None else with_registry(avro, registries).avro
+        self._avro = None if given is None else AvroMessages(given)
         self._offsets = _PIECE_OFFSETS
         self._spark = kafka_session()
         self._identity = ""
@@ -160,9 +168,12 @@ class KafkaSource:
             rows = rows.sort_by("offset")
         messages = rows.column("value").combine_chunks()
         if self._format in CHANGE_FORMATS:
-            keyed = keyed_messages(rows.column("key").combine_chunks(), messages)
+            keys = rows.column("key").combine_chunks()
+            keyed = keyed_messages(keys, messages) if self._avro is None else self._avro.lines(keys, messages)
             bodies = list(change_bodies(keyed, self._format, is_multi=self._is_multi))
         else:
+            if self._avro is not None:
+                messages = self._avro.lines(messages, messages)
             bodies = list(bodies_of(messages, is_json=self._format == "json", is_multi=self._is_multi))
         return Piece(span, lambda: bodies, sum(body.size for body in bodies))
 

@@ -25,12 +25,13 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         StoreError: the source lacks a requirement.
     """
     references = [*store.settings.secret_references, *job.references]
+    registries = store.settings.schema_registries
     if job.spec.source == FILES:
         allowed = [*store.settings.load_paths, *job.allowed]
         marks = RoutineJobs(store.catalog)
         path = job.spec.source_properties["path"]
         return FileSource(
-            path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec), references
+            path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec, registries), references
         )
     sealed = sorted(name for name, value in job.spec.source_properties.items() if is_sealed(value))
     if sealed:
@@ -41,7 +42,7 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         )
     spec = replace(job.spec, source_properties=resolved(job.spec.source_properties, references))
     check_client(kafka_properties(spec.source_properties).client, store.settings.kafka_properties)
-    return KafkaSource(spec, job.wanted_offsets)
+    return KafkaSource(spec, job.wanted_offsets, registries)
 
 
 def secrets_of(store: Store, job: RoutineJob) -> dict[str, str]:

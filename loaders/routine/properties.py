@@ -33,6 +33,7 @@ HEADERS: Final = (
     "change_table",
     "change_position",
     "change_time_unit",
+    "schema_registry",
     "exec_mem_limit",
     "schema_evolution",
     "auto_create",

@@ -9,7 +9,13 @@ from typing import Any, Final
 
 from seqstore.loaders.broker.spec import format_of
 from seqstore.loaders.column_list import parse_columns
-from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, evolution_in, parse_headers
+from seqstore.loaders.headers import (
+    CHANGE_FORMATS,
+    StreamLoadOptions,
+    evolution_in,
+    parse_headers,
+    text_format,
+)
 from seqstore.loaders.jobs.rows_spec import RowsSpec, lower_names
 from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
@@ -103,7 +109,7 @@ class RoutineSpec(RowsSpec):
 
     def _check_multi(self, mode: str) -> None:
         """Checks a multi-table load: it has no columns or conditions, which belong to one table (R3)."""
-        is_changes = self.properties.get("format", "").lower() in CHANGE_FORMATS
+        is_changes = text_format(self.properties.get("format", "")) in CHANGE_FORMATS
         if mode != "UPSERT" and not (mode == "UPDATE_FLEXIBLE_COLUMNS" and is_changes):
             raise _bad("Partial update is not supported in multi-table load.")  # F27
         if self.columns or self.assignments or self.where or self.preceding_filter:
@@ -113,7 +119,7 @@ class RoutineSpec(RowsSpec):
         """Checks that no setting contradicts a flexible partial update (F27)."""
         check_flexible(target.name, target.schema)
         file_format = self.properties.get("format", "csv")
-        if file_format.lower() not in ("json", *CHANGE_FORMATS):
+        if text_format(file_format) not in ("json", *CHANGE_FORMATS):
             raise _bad(f"Flexible partial update only supports JSON format, but found: {file_format}")
         if self.properties.get("fuzzy_parse", "").lower() == "true":
             raise _bad("Flexible partial update does not support fuzzy_parse")
@@ -134,7 +140,14 @@ class RoutineSpec(RowsSpec):
         Raises:
             InvalidInputError: as the stream load would answer.
         """
-        return replace(parse_headers(self.given(path)), preceding_filter=self.preceding_filter)
+        given = replace(parse_headers(self.given(path)), preceding_filter=self.preceding_filter)
+        # The source decodes Avro: only it knows where a message ends.
+        return given if given.avro is None else replace(given, avro=None, compression="")
+
+    def avro_options(self, path: str) -> StreamLoadOptions | None:
+        """Returns the options by which the source decodes a body, None where it is no Avro."""
+        given = parse_headers(self.given(path))
+        return None if given.avro is None else given
 
     def given(self, path: str) -> dict[str, str]:
         """Returns the headers of that stream load."""

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, Final
 
 import pyarrow as pa
 
+from seqstore.loaders.avro.messages import AvroMessages
+from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.changes.keyed_messages import keyed_messages
-from seqstore.loaders.headers import CHANGE_FORMATS, StreamLoadOptions, parse_headers
+from seqstore.loaders.headers import (
+    AVRO_FORMATS,
+    CHANGE_FORMATS,
+    StreamLoadOptions,
+    parse_headers,
+    text_format,
+)
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow
@@ -30,7 +38,15 @@ _NOT_OF_SINKS: Final = (
     "dead_letters",
     "schema_evolution",
 )
-HEADERS: Final = ("format", "change_table", "change_position", "change_time_unit", "timezone")
+HEADERS: Final = (
+    "format",
+    "change_table",
+    "change_position",
+    "change_time_unit",
+    "schema_registry",
+    "timezone",
+)
+_FORMATS: Final = (*CHANGE_FORMATS, *(name for name in AVRO_FORMATS if text_format(name) in CHANGE_FORMATS))
 
 
 @dataclass(frozen=True)
@@ -62,9 +78,9 @@ def split_options(options: Mapping[str, Any]) -> tuple[StreamLoadOptions | None,
     others = {name: value for name, value in options.items() if name not in HEADERS}
     if not own:
         return None, others
-    if own.get("format", "").lower() not in CHANGE_FORMATS:
+    if own.get("format", "").lower() not in _FORMATS:
         raise InvalidInputError(
-            f"option format: expected one of {', '.join(CHANGE_FORMATS)}, or none for a frame of rows, found "
+            f"option format: expected one of {', '.join(_FORMATS)}, or none for a frame of rows, found "
             f"{own.get('format')!r}",
             kind="bad_option",
         )
@@ -90,7 +106,11 @@ def read_frame(frame: Any, options: StreamLoadOptions, table: Table) -> ChangeFr
     messages = frame.select(*names).toArrow()
     values = messages.column("value").combine_chunks()
     keys = messages.column("key").combine_chunks() if "key" in names else pa.nulls(len(values), values.type)
-    return ChangeFrame(_read(keyed_messages(keys, values), options, table))
+    given = with_registry(options, table.settings.schema_registries).avro
+    if given is None:
+        return ChangeFrame(_read(keyed_messages(keys, values), options, table))
+    lines = AvroMessages(given).lines(keys, values)
+    return ChangeFrame(_read(lines, replace(options, avro=None), table))
 
 
 def _read(messages: pa.Array, options: StreamLoadOptions, table: Table) -> RowBuffer:

@@ -134,9 +134,9 @@ def foreach_batch_sink(
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by the rows of each epoch.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
-            loaders.spark.options for a load. With `format` (`debezium_json`, `canal_json`, `maxwell_json`)
-            the frame has messages in `value`, and their keys in `key`; then also `change_table`,
-            `change_position`, `change_time_unit` and `timezone`.
+            loaders.spark.options for a load. With `format` (`debezium_json`, `canal_json`, `maxwell_json`,
+            `debezium_avro`) the frame has messages in `value`, and their keys in `key`; then also
+            `change_table`, `change_position`, `change_time_unit`, `schema_registry` and `timezone`.
 
     Returns:
         The function. Spark ignores its result; a caller that wraps it can use the result.

@@ -1,0 +1,141 @@
+"""Bodies of Avro as lines of JSON: what every load opens a body by.
+
+A body is an object container file, whose schema is in its head, or messages of a schema registry, one behind
+the other. A broken value ends the body, because nothing says where the next one begins.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, BinaryIO, Final, cast
+
+from seqstore.loaders.avro.messages import HEAD_BYTES, MAGIC, AvroMessages, UndecodableError, decode
+from seqstore.loaders.avro.writer_schema import WriterSchema, avro_library, parsed
+from seqstore.loaders.changes.field_type import FieldType, row_types_of
+from seqstore.loaders.compress import open_compressed
+from seqstore.loaders.headers import AvroOptions, StreamLoadOptions
+from seqstore.loaders.prefixed_body import PrefixedBody
+from seqstore.store.errors import InvalidInputError
+
+_CONTAINER: Final = b"Obj\x01"
+_PIECE_BYTES: Final = 1 << 20
+_NO_NUMBER: Final = -1  # of a schema in the head of a file
+
+
+def open_plain(body: BinaryIO, options: StreamLoadOptions) -> BinaryIO:
+    """Returns a stream of plain bytes; of a body of Avro, of its rows as lines of JSON.
+
+    Reading raises `InvalidInputError` when the bytes are not what the options say, and `UnavailableError`
+    when a schema registry does not answer.
+    """
+    plain = open_compressed(body, options.compression)
+    return plain if options.avro is None else cast(BinaryIO, AvroBody(plain, options.avro))
+
+
+class AvroBody(io.RawIOBase):
+    """See the module.
+
+    Attributes:
+        schema: of the first value, None for an empty body.
+    """
+
+    def __init__(self, body: BinaryIO, options: AvroOptions) -> None:
+        self._options = options
+        self._messages = AvroMessages(options)
+        head = body.read(HEAD_BYTES)
+        self._body = io.BufferedReader(_Raw(PrefixedBody(head, body)), _PIECE_BYTES)
+        self.schema: WriterSchema | None = None
+        self._ready = b""
+        self._lines = iter(()) if not head else self._begun(head)
+
+    @property
+    def fields(self) -> Mapping[str, FieldType]:
+        """Returns the fields that the first schema declares; none of an empty body."""
+        return {} if self.schema is None else row_types_of(self.schema.connect)
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Returns lines of at least a megabyte, all of them without a size, or nothing at the end."""
+        pieces = [self._ready]
+        held = len(self._ready)
+        while size < 0 or held < size:
+            line = next(self._lines, None)
+            if line is None:
+                break
+            pieces += [line, b"\n"]
+            held += len(line) + 1
+        data = b"".join(pieces)
+        cut = held if size < 0 else size
+        self._ready = data[cut:]
+        return data[:cut]
+
+    def _begun(self, head: bytes) -> Iterator[bytes]:
+        if head.startswith(_CONTAINER):
+            return self._of_container()
+        if head.startswith(MAGIC):
+            return self._of_messages()
+        raise InvalidInputError(
+            f"the body is no Avro: expected an object container file ({_CONTAINER[:3].decode()}) or messages "
+            f"of a schema registry (0), found {head.hex(' ')}",
+            kind="data_quality",
+        )
+
+    def _of_container(self) -> Iterator[bytes]:
+        blocks = decode(partial(avro_library().block_reader, self._body))
+        schema = self.schema = parsed([blocks.writer_schema], is_changes=self._options.is_changes)
+        return self._of_blocks(blocks, schema)
+
+    def _of_blocks(self, blocks: Any, schema: WriterSchema) -> Iterator[bytes]:
+        read = avro_library().schemaless_reader
+        while (block := decode(partial(next, blocks, None))) is not None:
+            for _ in range(block.num_records):
+                value = decode(partial(read, block.bytes_, schema.decoder))
+                yield self._messages.line_of(schema, value, _NO_NUMBER)
+
+    def _of_messages(self) -> Iterator[bytes]:
+        number = self._number()
+        if number is None:
+            return iter(())
+        self.schema = self._messages.schema(number)
+        return self._of_values(number)
+
+    def _of_values(self, number: int | None) -> Iterator[bytes]:
+        while number is not None:
+            yield self._messages.value_line(number, self._body)
+            number = self._number()
+
+    def _number(self) -> int | None:
+        """Returns the id of the next message's schema, None at the end."""
+        head = self._body.read(HEAD_BYTES)
+        if not head:
+            return None
+        if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
+            raise UndecodableError(
+                f"expected the byte 0 and the id of a schema behind a message, found {head.hex(' ')}",
+                kind="data_quality",
+            )
+        return int.from_bytes(head[1:], "big")
+
+
+class _Raw(io.RawIOBase):
+    """Bytes for a buffered reader."""
+
+    def __init__(self, inner: PrefixedBody) -> None:
+        self._inner = inner
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._inner.read(len(buffer))
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._at
