@@ -26,7 +26,13 @@ from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.begin import begin
 from seqstore.loaders.created_table import loaded_table
 from seqstore.loaders.csv.first_line import HEADER_ROW, is_header_row
-from seqstore.loaders.dead_letters.letters import DeadLetters, begin_beside, check_target, kept_headers
+from seqstore.loaders.dead_letters.letters import (
+    DeadLetters,
+    begin_beside,
+    check_target,
+    dropping_unused,
+    kept_headers,
+)
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
 from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
@@ -174,6 +180,7 @@ class StreamLoad:
         self.headers: Mapping[str, str] = {}
         self._letters: DeadLetters | None = None
         self._kept = ""  # the headers of dead letters
+        self._made: list[str] = []  # tables whose dead letters are new
         self._base: TableSchema | None = None  # that the body was compared with
         self._evolution: Evolution | None = None
         self._unwritten = 0  # rows that were rejected before they were written
@@ -192,7 +199,8 @@ class StreamLoad:
             StoreError: nothing of the load is visible.
         """
         keeping = keeping_bad_rows() if self._options.dead_letters else nullcontext()
-        with waiting_at_most(self._deadline - time.monotonic()), keeping:
+        waits = waiting_at_most(self._deadline - time.monotonic())
+        with dropping_unused(self._store, self._made), waits, keeping:
             if self._options.evolves:
                 self._run_evolving(body)
                 return
@@ -402,7 +410,7 @@ class StreamLoad:
         self._kept = kept_headers(self.headers, self._options, self._schema.names)
 
         def begun() -> Load:
-            beside = begin_beside(self._store, self._table.name)
+            beside = begin_beside(self._store, self._table.name, self._made)
             load.join(beside)
             return beside
 

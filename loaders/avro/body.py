@@ -1,4 +1,4 @@
-"""Bodies of Avro as lines of JSON: what every load opens a body by.
+"""Bodies of Avro as lines of JSON: what every load opens a body by (AV1).
 
 A body is an object container file, whose schema is in its head, or messages of a schema registry, one behind
 the other. A broken value ends the body, because nothing says where the next one begins.

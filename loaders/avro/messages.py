@@ -1,4 +1,4 @@
-"""Messages in the framing of a Confluent schema registry, as lines of JSON.
+"""Messages in the framing of a Confluent schema registry, as lines of JSON (AV3).
 
 A message is the byte 0, the id of its schema (four bytes, big end first) and one value. Of a change stream
 the line has the message's key, a tab, and its value with the schema, as Kafka Connect's JsonConverter writes

@@ -1,4 +1,4 @@
-"""A Confluent schema registry: schemas by the ids that messages begin with.
+"""A Confluent schema registry: schemas by the ids that messages begin with (AV2).
 
 Loads name a registry of the setting `schema_registries` and no other one, so a statement makes no connection
 that the owner of the host did not allow. An entry is the URL of a registry, with what it takes to reach it:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -33,9 +33,9 @@ from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.dead_letters.letters import (
     SUFFIX,
     DeadLetters,
-    check_target,
+    drop_unused,
     kept_headers,
-    letters_schema,
+    make_beside,
 )
 from seqstore.loaders.error_log import ErrorLog
 from seqstore.loaders.row_source import Target, moment_in
@@ -77,6 +77,7 @@ class BrokerLoad:
     on_progress: OnProgress = lambda job: None
     spark_master: str = ""
     references: Sequence[str] = ()
+    _made: list[str] = field(default_factory=list, compare=False)  # tables whose dead letters are new
 
     @property
     def _all_references(self) -> list[str]:
@@ -136,9 +137,7 @@ class BrokerLoad:
             if self.spec.options(each).is_flexible:
                 check_flexible(table.name, table.schema)
             if self.spec.options(each).dead_letters:  # before the snapshot of the transaction
-                check_target(table.name)
-                name = f"{table.name}{SUFFIX}"
-                self.store.create_table(name, letters_schema(), if_not_exists=True)
+                self._made += [table.name] * make_beside(self.store, table.name)
         transaction = self.store.transaction(
             label=self.spec.label,
             operation="BROKER LOAD",
@@ -161,6 +160,7 @@ class BrokerLoad:
                     transaction = self._begin()
                     running.begun_again(transaction)
                     continue
+                drop_unused(self.store, self._made)
                 ended = running.cancelled(_error_text(error))
                 if not isinstance(error, (StoreError, OSError, pa.ArrowException, Cancelled)):
                     raise

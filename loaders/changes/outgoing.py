@@ -42,10 +42,15 @@ class OutForm(StrEnum):
 
 @dataclass(frozen=True)
 class OutgoingChanges:
-    """The changes of one table in one form."""
+    """The changes of one table in one form.
+
+    Attributes:
+        has_keys: each line has the key of its row before it, and a tab.
+    """
 
     table: Table
     form: OutForm
+    has_keys: bool = False
 
     def rows(self, version: int) -> Iterator[str]:
         """Yields the rows of a version as inserts."""
@@ -76,9 +81,13 @@ class OutgoingChanges:
             rows = rows.filter(pc.not_equal(rows[CHANGE_TYPE], "-U"))
         for start in range(0, len(rows), _ROWS):
             part = rows.slice(start, _ROWS).combine_chunks()
-            yield from (
-                self._envelopes(part) if self.form is OutForm.DEBEZIUM_JSON else _objects(part)
-            ).to_pylist()
+            lines = self._envelopes(part) if self.form is OutForm.DEBEZIUM_JSON else _objects(part)
+            yield from (self._with_keys(part, lines) if self.has_keys else lines).to_pylist()
+
+    def _with_keys(self, rows: pa.Table, lines: pa.Array) -> pa.Array:
+        names = [column.name for column in self.table.schema.key_columns]
+        keys = _objects(rows.select(names)) if names and not self.table.schema.is_duplicate else ""
+        return pc.binary_join_element_wise(keys, lines, "\t")
 
     def _envelopes(self, rows: pa.Table) -> pa.Array:
         """Returns envelopes; a deleted row is the old image, and other rows are new ones."""

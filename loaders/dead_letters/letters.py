@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 from seqstore.loaders.column_list import parse_columns
 from seqstore.loaders.headers import StreamLoadOptions, text_format
 from seqstore.loaders.source import BadRow
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, NotFoundError
 from seqstore.store.load.load import Load
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.table_schema import TableSchema
@@ -26,6 +27,7 @@ from seqstore.store.types.column_types import parse_type
 
 SUFFIX: Final = "__dead_letters"
 _FLUSHED: Final = 10_000
+_EMPTY: Final = 1  # the version of a table without rows
 _COLUMNS: Final = {
     "id": "VARCHAR(36)",
     "label": "VARCHAR(256)",
@@ -175,8 +177,45 @@ class DeadLetters:
             )
 
 
-def begin_beside(store: Store, table: str) -> Load:
-    """Begins a load of the dead letters of a table, whose own table is made where there is none."""
+def make_beside(store: Store, table: str) -> bool:
+    """Makes the table of the dead letters of a table where there is none; returns whether it is new."""
     check_target(table)
-    made = store.create_table(f"{table}{SUFFIX}", letters_schema(), if_not_exists=True)
-    return made.begin_load(operation="DEAD LETTERS")
+    name = f"{table}{SUFFIX}"
+    with suppress(NotFoundError):
+        store.table(name)
+        return False
+    store.create_table(name, letters_schema(), if_not_exists=True)
+    return True
+
+
+def begin_beside(store: Store, table: str, made: list[str] | None = None) -> Load:
+    """Begins a load of the dead letters of a table, whose own table is made where there is none.
+
+    Args:
+        made: gets the name of the table that the letters are of, where theirs is new.
+    """
+    if make_beside(store, table) and made is not None:
+        made.append(table)
+    return store.table(f"{table}{SUFFIX}").begin_load(operation="DEAD LETTERS")
+
+
+@contextmanager
+def dropping_unused(store: Store, made: Sequence[str]) -> Iterator[None]:
+    """Drops the tables that the block has made, as `drop_unused`, where the block fails."""
+    try:
+        yield
+    except BaseException:
+        drop_unused(store, made)
+        raise
+
+
+def drop_unused(store: Store, tables: Iterable[str]) -> None:
+    """Drops tables of dead letters that a failed load has made and nobody has written.
+
+    Args:
+        tables: those that the letters are of.
+    """
+    for table in tables:
+        with suppress(NotFoundError):
+            if store.table(f"{table}{SUFFIX}").version == _EMPTY:
+                store.drop_table(f"{table}{SUFFIX}")

@@ -1,4 +1,4 @@
-"""Formats avro and debezium_avro: messages of a schema registry and container files, in every load (AV)."""
+"""Formats avro and debezium_avro: messages of a schema registry and container files, in every load (AV1-AV4)."""
 
 # ruff: noqa: E501 - a type and its value are one line
 

@@ -314,3 +314,25 @@ def test_files_of_a_broker_load_keep_their_rejected_rows(
     from_path = replace(description, columns_from_path=("v",))
     with pytest.raises(InvalidInputError, match="COLUMNS FROM PATH"):
         BrokerLoad(store, LoadSpec("db", "two", (from_path,), properties), [str(tmp_path)]).run()
+
+
+def test_a_failed_load_leaves_no_table_of_dead_letters(
+    store: Store, session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stream loads that fail before and behind the first letters, and a broker load."""
+    monkeypatch.setattr("seqstore.loaders.dead_letters.letters._FLUSHED", 1)
+    strict = {"strict_mode": "true", **CSV}
+    assert load(store, "1,x,a\n", max_filter_ratio="0.5", **strict)["Status"] == "Fail"
+    (tmp_path / "in/a.csv").write_text("1,x,a\n")
+    description = DataDescription("t", (f"{tmp_path}/in/*.csv",), column_separator=",")
+    properties = {"strict_mode": "true", "dead_letters": "true", "max_filter_ratio": "0.5"}
+    _, job = BrokerLoad(store, LoadSpec("db", "one", (description,), properties), [str(tmp_path)]).run()
+    assert job.state == "CANCELLED"
+    assert store.tables("db") == ["t"]
+
+
+def test_a_failed_load_leaves_the_dead_letters_of_others(store: Store, session: Session) -> None:
+    strict = {"strict_mode": "true", **CSV}
+    assert load(store, "1,x,a\n", **strict)["Status"] == "Success"
+    assert load(store, "1,x,a\n", max_filter_ratio="0.5", **strict)["Status"] == "Fail"
+    assert len(letters(session)) == 1

@@ -9,7 +9,9 @@ from seqstore.loaders.headers import KNOWN_HEADERS
 from seqstore.loaders.spark.change_frame import split_options
 from seqstore.loaders.spark.options import LoadOptions
 
-OTHERS = sorted(name for name in KNOWN_HEADERS if name.startswith(("auto_create", "dead_", "schema_evolution")))
+OTHERS = sorted(
+    name for name in KNOWN_HEADERS if name.startswith(("auto_create", "dead_", "schema_evolution"))
+)
 
 
 def test_options_of_messages_are_told_from_those_of_the_load() -> None:
