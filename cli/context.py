@@ -21,6 +21,8 @@ Allow = Annotated[
 ]
 
 PASSWORD: Final = "SEQSTORE_PASSWORD"
+# Of the commands, which read no file of settings: the setting schema_registries, with blanks between.
+REGISTRIES: Final = "SEQSTORE_SCHEMA_REGISTRIES"
 
 if TYPE_CHECKING:
     from seqstore.store import Store
@@ -93,12 +95,14 @@ def open_store(ctx: typer.Context, *, create: bool = False, elsewhere: bool = Fa
         create: make the directory when it is not there.
         elsewhere: the command needs the public calls of a store only, so its store may be elsewhere.
     """
+    from seqstore.store import Settings as StoreSettings
     from seqstore.store import Store
 
     named = server(ctx)
     if elsewhere and named is not None:
         return named.connect()
-    return Store.open(data_dir(ctx), create=create)
+    registries = tuple(os.environ.get(REGISTRIES, "").split())
+    return Store.open(data_dir(ctx), create=create, settings=StoreSettings(schema_registries=registries))
 
 
 @contextmanager

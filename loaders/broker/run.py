@@ -137,7 +137,7 @@ class BrokerLoad:
             if self.spec.options(each).is_flexible:
                 check_flexible(table.name, table.schema)
             if self.spec.options(each).dead_letters:  # before the snapshot of the transaction
-                self._made += [table.name] * make_beside(self.store, table.name)
+                self._made.extend([table.name] * make_beside(self.store, table.name))
         transaction = self.store.transaction(
             label=self.spec.label,
             operation="BROKER LOAD",

@@ -114,8 +114,8 @@ class Topic:
 class Server:
     """`seqstore serve` of a data directory as a process, and a MySQL client of it."""
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
+    def __init__(self, data: Path, *options: str) -> None:
+        self.data, self._options = data, options
         self._log = data.parent / "server.log"
         self.process: ForkedPython | None = None
         self._connected: Any = None
@@ -124,7 +124,7 @@ class Server:
     def start(self) -> None:
         begin = self._log.stat().st_size if self._log.exists() else 0
         command = ["-m", "seqstore.cli.main", "--data-dir", str(self.data), "serve"]
-        command += ["--http-port", "0", "--mysql-port", "0"]
+        command += ["--http-port", "0", "--mysql-port", "0", *self._options]
         with self._log.open("ab") as out:
             environment = {**os.environ, "PYTHONPATH": MODULES}
             self.process = ForkedPython(command, environment=environment, stdout=out, stderr=out)

@@ -83,7 +83,8 @@ def committed(broker: KafkaBroker, topic: str) -> list[tuple[Any, dict[str, Any]
 @pytest.fixture
 def topic(broker: KafkaBroker) -> str:
     name = f"out-{next(NUMBERS)}"
-    AdminClient({"bootstrap.servers": broker.address}).create_topics([NewTopic(name, 3)])[name].result(60)
+    admin = AdminClient({"bootstrap.servers": broker.address})
+    admin.create_topics([NewTopic(name, 3)])[name].result(60)
     return name
 
 
