@@ -8,19 +8,15 @@ servers.
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import socket
-import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from bench.kafka_broker import KafkaBroker, running_broker
 from tests.support.streams.debezium import Debezium, postgres_properties
+from tests.support.streams.mariadb import Run, mariadb_properties, running_mariadb
 from tests.support.streams.messages import ends_of, messages_of
 from tests.support.streams.postgres import running_postgres
 
@@ -50,8 +46,6 @@ _WORK: Final = (
 )
 _NEXT_LOG: Final = "FLUSH BINARY LOGS"  # MariaDB goes on in another file, at a smaller position
 
-Run = Callable[[str], str]
-
 
 def main() -> None:
     RECORDED.mkdir(exist_ok=True)
@@ -60,8 +54,8 @@ def main() -> None:
             postgres.run("ALTER SYSTEM SET wal_writer_delay = '10ms'")
             given = postgres_properties(postgres.port, "postgresql")
             _record("postgresql", postgres.run, broker, Path(scratch), given)
-        with _running_mariadb() as (port, run):
-            _record("mariadb", run, broker, Path(scratch), _mariadb_properties(port, Path(scratch)))
+        with running_mariadb() as (port, run):
+            _record("mariadb", run, broker, Path(scratch), mariadb_properties(port, Path(scratch)))
 
 
 def _record(name: str, run: Run, broker: KafkaBroker, scratch: Path, given: dict[str, str]) -> None:
@@ -125,81 +119,6 @@ def _rows(run: Run, name: str) -> dict[str, Any]:
         told = run(f"SELECT {array} FROM {table} ORDER BY {order}")
         found[table] = [json.loads(line) for line in told.splitlines()]
     return found
-
-
-def _mariadb_properties(port: int, scratch: Path) -> dict[str, str]:
-    return {
-        "connector.class": "io.debezium.connector.mariadb.MariaDbConnector",
-        "database.hostname": "127.0.0.1",
-        "database.port": str(port),
-        "database.user": "copier",
-        "database.password": "secret",
-        "database.server.id": "77",
-        "database.ssl.mode": "disable",
-        "topic.prefix": "mariadb",
-        "database.include.list": "shop",
-        "include.schema.changes": "false",
-        "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
-        "schema.history.internal.file.filename": str(scratch / "history"),
-    }
-
-
-@contextmanager
-def _running_mariadb() -> Iterator[tuple[int, Run]]:
-    """A new MariaDB with row-based binlogs and a database `shop`; its port, and what runs statements."""
-    home = Path(tempfile.mkdtemp(prefix="seqstore-mariadb-"))
-    user = "mysql" if os.getuid() == 0 else None
-    if user is not None:
-        shutil.chown(home, user)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
-    data, door = home / "data", home / "door"
-    common = ["--no-defaults", f"--datadir={data}"]
-    install = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]
-    subprocess.run(install, user=user, cwd=home, check=True, capture_output=True, timeout=300)
-    server = subprocess.Popen(
-        ["/usr/sbin/mariadbd", *common, f"--socket={door}", f"--port={port}", "--bind-address=127.0.0.1",
-         "--log-bin=binlog", "--binlog-format=ROW", "--binlog-row-image=FULL", "--server-id=1",
-         "--character-set-server=utf8mb4", f"--pid-file={home / 'pid'}"],
-        user=user, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-
-    def run(statements: str, database: str = "shop") -> str:
-        client = [
-            "mariadb",
-            "--no-defaults",
-            f"--socket={door}",
-            "-uroot",
-            "-BNr",
-            "--default-character-set=utf8mb4",
-        ]
-        done = subprocess.run(
-            [*client, *([database] if database else [])],
-            input=statements,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    try:
-        deadline = time.monotonic() + 120
-        while not door.exists():
-            assert server.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        run(
-            "CREATE DATABASE shop; CREATE USER copier@'%' IDENTIFIED BY 'secret'; "
-            "GRANT ALL ON *.* TO copier@'%'",
-            "",
-        )
-        yield port, run
-    finally:
-        server.kill()
-        server.wait()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 if __name__ == "__main__":
