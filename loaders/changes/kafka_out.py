@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.errors import ConflictError, InvalidInputError, UnavailableError
@@ -56,7 +57,6 @@ class OutTopic:
         self._mark = {"table_id": outgoing.table.id, "format": outgoing.form.value}
         self._settings = {"bootstrap.servers": brokers, "log_level": 0, **_checked(properties)}
         own = {"transactional.id": f"seqstore {self._name}", "partitioner": "murmur2_random"}
-        self._failed: list[Any] = []
         try:
             self._make_topics()
             self._producer = client.Producer({**self._settings, **own, "transaction.timeout.ms": 900_000})
@@ -76,7 +76,6 @@ class OutTopic:
             ConflictError: another follower has taken over.
             UnavailableError: the brokers do not answer; nothing of the transaction is visible.
         """
-        self._failed.clear()
         try:
             self._producer.begin_transaction()
             for line in lines:
@@ -95,21 +94,18 @@ class OutTopic:
 
     def close(self) -> None:
         """Ends the connection."""
-        self._producer.flush(0)
+        with suppress(self._client.KafkaException):  # a producer that was fenced repeats it
+            self._producer.flush(0)
 
     def _produce(self, topic: str, key: str | None, value: str) -> None:
         while True:
             try:
-                self._producer.produce(topic, value, key, on_delivery=self._delivered)
+                self._producer.produce(topic, value, key)
             except BufferError:  # its queue is full
                 self._producer.poll(0.1)
             else:
                 self._producer.poll(0)
                 return
-
-    def _delivered(self, error: Any, _: Any) -> None:
-        if error is not None:
-            self._failed.append(error)
 
     def _commit(self) -> None:
         while True:

@@ -66,7 +66,9 @@ def change_bodies(lines: pa.Array, file_format: str, *, is_multi: bool) -> Itera
     is_empty = pc.is_in(pc.utf8_trim_whitespace(pc.fill_null(values, "")), pa.array(["", "null"]))
     tombstones = mask_of(is_empty) & mask_of(values.is_valid())
     is_wrong = ~mask_of(pc.equal(kinds, "OBJECT")) & ~tombstones
-    bad |= {row: why_unreadable(values[row].as_py() or "", NO_OBJECT) for row in np.flatnonzero(is_wrong)}
+    bad |= {
+        row: why_unreadable(values[row].as_py() or "", NO_OBJECT) for row in np.flatnonzero(is_wrong).tolist()
+    }
     if found.lacks_deletes:
         bad |= dict.fromkeys(np.flatnonzero(tombstones).tolist(), ONLY_TOMBSTONE)
     placed = np.unique(found.origins)
