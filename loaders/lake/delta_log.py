@@ -84,10 +84,8 @@ def read_log(root: str, places: Places, version: int | None = None) -> DeltaStat
         InvalidInputError: the log is damaged, or its table needs a feature that is not known.
     """
     log = os.path.join(root, LOG)
-    if not os.path.isdir(log):
-        raise NotFoundError(f"{root}: no Delta table; expected a directory {LOG} in it", kind="no_files")
-    names = os.listdir(places.directory(log))
-    commits = {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
+    names = _names(root, places)
+    commits = _commits(names)
     checkpoints = _complete(names)
     known = commits | checkpoints.keys()
     if not known:
@@ -121,8 +119,53 @@ def read_log(root: str, places: Places, version: int | None = None) -> DeltaStat
             f"{root}: the Delta log cannot be read: {str(error)[:300]}", kind="bad_delta"
         ) from error
     state.version = wanted
-    _require_known(root, state)
+    require_known(root, state.protocol, state.metadata)
     return state
+
+
+def last_commits(root: str, places: Places) -> range:
+    """Returns the versions whose commits the log has without a gap up to the newest one.
+
+    Raises:
+        NotFoundError: the directory has no log, or an empty one.
+    """
+    names = _names(root, places)
+    commits = _commits(names)
+    newest = max(commits | _complete(names).keys(), default=-1)
+    if newest < 0:
+        raise NotFoundError(f"{root}: no Delta table; its log has no commit", kind="no_files")
+    first = newest + 1
+    while first - 1 in commits:
+        first -= 1
+    return range(first, newest + 1)
+
+
+def read_commit(root: str, places: Places, version: int) -> list[dict[str, Any]]:
+    """Returns the actions of one commit.
+
+    Raises:
+        NotFoundError: the log does not have it.
+        InvalidInputError: it is damaged.
+    """
+    path = places.file(os.path.join(root, LOG, f"{version:020}.json"))
+    try:
+        return list(_lines(path))
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(
+            f"{path}: the commit cannot be read: {str(error)[:300]}", kind="bad_delta"
+        ) from error
+
+
+def _names(root: str, places: Places) -> list[str]:
+    """Returns the names of the files of a log."""
+    log = os.path.join(root, LOG)
+    if not os.path.isdir(log):
+        raise NotFoundError(f"{root}: no Delta table; expected a directory {LOG} in it", kind="no_files")
+    return os.listdir(places.directory(log))
+
+
+def _commits(names: Iterable[str]) -> set[int]:
+    return {int(match[1]) for match in map(_COMMIT.fullmatch, names) if match}
 
 
 def _complete(names: Iterable[str]) -> dict[int, list[str]]:
@@ -189,24 +232,28 @@ def _identity(action: Mapping[str, Any]) -> tuple[str, str]:
     return action["path"], f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset')}"
 
 
-def _require_known(root: str, state: DeltaState) -> None:
-    """Checks that the table needs no reader that this one is not."""
-    if not state.protocol or not state.metadata:
+def require_known(root: str, protocol: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
+    """Checks that a table needs no reader that this one is not.
+
+    Raises:
+        InvalidInputError: names what it needs.
+    """
+    if not protocol or not metadata:
         raise InvalidInputError(f"{root}: the Delta log has no protocol or no schema", kind="bad_delta")
-    needed = int(state.protocol.get("minReaderVersion", 1))
+    needed = int(protocol.get("minReaderVersion", 1))
     if needed > _READER_MAX:
         raise InvalidInputError(
             f"{root}: the Delta table needs reader version {needed}; expected at most {_READER_MAX}",
             kind="not_supported",
         )
-    features = set(state.protocol.get("readerFeatures") or ()) - _FEATURES if needed == _READER_MAX else set()
+    features = set(protocol.get("readerFeatures") or ()) - _FEATURES if needed == _READER_MAX else set()
     if features:
         raise InvalidInputError(
             f"{root}: the Delta table needs the reader feature {', '.join(sorted(features))}, which the "
             f"import does not have; it has {', '.join(sorted(_FEATURES))}",
             kind="not_supported",
         )
-    provider = (state.metadata.get("format") or {}).get("provider", "parquet")
+    provider = (metadata.get("format") or {}).get("provider", "parquet")
     if provider != "parquet":
         raise InvalidInputError(
             f"{root}: the files of the Delta table are {provider}; expected parquet", kind="not_supported"

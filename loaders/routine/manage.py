@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from seqstore.loaders.lake.places import Places
+from seqstore.loaders.routine.delta_source import complete_properties
 from seqstore.loaders.routine.file_source import complete_path
 from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -18,7 +20,7 @@ from seqstore.loaders.routine.kafka_properties import (
     with_group,
 )
 from seqstore.loaders.routine.properties import ALTERABLE
-from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from seqstore.loaders.routine.spec import DELTA, FILES, KAFKA, RoutineSpec
 from seqstore.loaders.routine.topics import PATTERN
 from seqstore.loaders.row_source import Target
 from seqstore.store.catalog.catalog import require_database
@@ -63,6 +65,11 @@ def create(
     if spec.source == FILES:
         path = complete_path(spec.source_properties, [*store.settings.load_paths, *allowed], secrets)
         spec = replace(spec, source_properties={"path": path})
+    elif spec.source == DELTA:
+        assert table is not None  # by the check
+        places = Places([*store.settings.load_paths, *allowed])
+        properties = complete_properties(spec.source_properties, places, store.catalog, table.id)
+        spec = replace(spec, source_properties=properties)
     else:
         found = _check_kafka(store, spec.source_properties, user, database_id)
         if found.pattern and found.partitions:
@@ -164,8 +171,8 @@ def _check_alterable(
             f"The specified job type {source} is not the type of job {found.spec.name}, {found.spec.source}",
             kind="bad_property",
         )
-    if source == FILES and source_properties:
+    if source in (FILES, DELTA) and source_properties:
         raise InvalidInputError(
-            "ALTER ROUTINE LOAD ... FROM FILES: nothing of it can be changed; make a new job",
+            f"ALTER ROUTINE LOAD ... FROM {source}: nothing of it can be changed; make a new job",
             kind="not_supported",
         )

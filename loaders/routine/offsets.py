@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from seqstore.loaders.routine.job import RoutineJob, Task
 from seqstore.loaders.routine.source import Bounds, Span
+from seqstore.loaders.routine.spec import DELTA, KAFKA
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def offset_trouble(job: RoutineJob, bounds: Mapping[str, Bounds]) -> OffsetTroub
         found = bounds.get(name)
         if found is None or found.earliest <= offset <= found.latest:
             continue
-        reason = _out_of_bounds(name, offset, found)
+        reason = _out_of_bounds(
+            name, offset, found, "kafka latest offset" if job.spec.source == KAFKA else "the newest"
+        )
         if policy:
             moved[name] = _reset(found, policy)
             reason += f"; moved to {moved[name]}, for property.auto.offset.reset is {policy}"
@@ -72,13 +75,13 @@ def recreated_trouble(job: RoutineJob, bounds: Mapping[str, Bounds], gone: Set[s
     return OffsetTrouble(f"{reason}; moved to {moved}, for property.auto.offset.reset is {policy}", moved)
 
 
-def _out_of_bounds(name: str, offset: int, found: Bounds) -> str:
+def _out_of_bounds(name: str, offset: int, found: Bounds, newest: str) -> str:
     if offset < found.earliest:
         return (
             f"partition {name}: offset out of range: {offset} to {found.earliest - 1} are gone from the "
             f"source, the oldest is {found.earliest}"
         )
-    return f"partition {name}: offset {offset} is greater than kafka latest offset {found.latest}"
+    return f"partition {name}: offset {offset} is greater than {newest} {found.latest}"
 
 
 def _reset(found: Bounds, policy: str) -> int:
@@ -91,6 +94,8 @@ def _reset_policy(job: RoutineJob) -> str:
 
 
 def _remedy(job: RoutineJob) -> str:
+    if job.spec.source == DELTA:
+        return "; STOP the job and make a new one, which begins with all rows"
     return (
         f'; ALTER ROUTINE LOAD FOR {job.spec.name} FROM {job.spec.source} ("kafka_partitions" = "..", '
         '"kafka_offsets" = ".."), then RESUME ROUTINE LOAD'

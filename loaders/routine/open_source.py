@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from seqstore.loaders.lake.places import Places
+from seqstore.loaders.routine.delta_source import PARTITION, DeltaSource
 from seqstore.loaders.routine.file_source import FileSource, file_bodies
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_properties import check_client, kafka_properties
 from seqstore.loaders.routine.kafka_source import KafkaSource
 from seqstore.loaders.routine.source import Source
-from seqstore.loaders.routine.spec import FILES
+from seqstore.loaders.routine.spec import DELTA, FILES
 from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.runtime.secret_box import KEY_FILE, is_sealed
 from seqstore.store.runtime.secret_words import resolved
@@ -33,6 +35,8 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         return FileSource(
             path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec, registries), references
         )
+    if job.spec.source == DELTA:
+        return _delta_source(store, job_id, job)
     sealed = sorted(name for name, value in job.spec.source_properties.items() if is_sealed(value))
     if sealed:
         raise InvalidInputError(
@@ -43,6 +47,17 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
     spec = replace(job.spec, source_properties=resolved(job.spec.source_properties, references))
     check_client(kafka_properties(spec.source_properties).client, store.settings.kafka_properties)
     return KafkaSource(spec, job.wanted_offsets, registries)
+
+
+def _delta_source(store: Store, job_id: int, job: RoutineJob) -> DeltaSource:
+    jobs = RoutineJobs(store.catalog)
+    return DeltaSource(
+        job.spec.source_properties,
+        Places([*store.settings.load_paths, *job.allowed]),
+        job.spec.options("").time_zone,
+        lambda: jobs.get(job_id).progress.get(PARTITION),
+        None if job.spec.columns else lambda: store.table_of_id(job.table_id).schema.names,
+    )
 
 
 def secrets_of(store: Store, job: RoutineJob) -> dict[str, str]:

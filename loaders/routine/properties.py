@@ -39,7 +39,7 @@ HEADERS: Final = (
     "auto_create",
     "dead_letters",
 )
-_LIMITS: Final = (
+LIMITS: Final = (
     "desired_concurrent_number",
     "max_error_number",
     "max_filter_ratio",
@@ -53,10 +53,10 @@ _WITHOUT_EFFECT: Final = (
     "load_to_single_tablet",
     "workload_group",
 )
-KNOWN: Final = frozenset([*HEADERS, *_LIMITS, *_WITHOUT_EFFECT])  # R21
+KNOWN: Final = frozenset([*HEADERS, *LIMITS, *_WITHOUT_EFFECT])  # R21
 ALTERABLE: Final = frozenset(  # R29
     [
-        *_LIMITS,
+        *LIMITS,
         "jsonpaths",
         "json_root",
         "strip_outer_array",

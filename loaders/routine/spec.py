@@ -17,14 +17,20 @@ from seqstore.loaders.headers import (
     text_format,
 )
 from seqstore.loaders.jobs.rows_spec import RowsSpec, lower_names
-from seqstore.loaders.routine.properties import HEADERS, Limits, check_properties, limits_of
+from seqstore.loaders.lake.delta_changes import GONE, KIND
+from seqstore.loaders.routine.properties import HEADERS, LIMITS, Limits, check_properties, limits_of
 from seqstore.loaders.row_source import Target
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import InvalidInputError
 
 KAFKA: Final = "KAFKA"
 FILES: Final = "FILES"
+DELTA: Final = "DELTA"
+SOURCES: Final = (KAFKA, FILES, DELTA)
 _NAME: Final = re.compile(r"[A-Za-z][-_A-Za-z0-9]{0,63}")
+# Rows of a Delta table have names and types, and say whether they came or went.
+_OF_DELTA: Final = (*LIMITS, "strict_mode", "timezone", "exec_mem_limit")
+_GONE: Final = f"{KIND} IN ({', '.join(repr(kind) for kind in GONE)})"
 _LISTS: Final = ("partitions", "columns", "assignments")
 
 
@@ -35,7 +41,7 @@ class RoutineSpec(RowsSpec):
     Attributes:
         name: unique among the jobs of the database that have not ended (R2).
         table: its name within the database; empty where the messages name their tables (R3).
-        source: KAFKA or FILES.
+        source: KAFKA, FILES or DELTA.
         source_properties: of the source, by name.
     """
 
@@ -77,8 +83,10 @@ class RoutineSpec(RowsSpec):
                 "'_' and '-'",
                 kind="bad_name",
             )
-        if self.source not in (KAFKA, FILES):
-            raise _bad(f"source: expected KAFKA or FILES, found {self.source}")
+        if self.source not in SOURCES:
+            raise _bad(f"source: expected KAFKA, FILES or DELTA, found {self.source}")
+        if self.source == DELTA:
+            self._check_delta(target)
         if self.merge_type != "MERGE" and self.delete_on:  # R23
             raise _bad("not support DELETE ON clause when merge type is not MERGE.")
         if self.merge_type == "MERGE" and not self.delete_on:
@@ -105,6 +113,21 @@ class RoutineSpec(RowsSpec):
             raise InvalidInputError(
                 f"format: expected csv, json or a change stream {where}, found {options.format}",
                 kind="bad_property",
+            )
+
+    def _check_delta(self, target: Target | None) -> None:
+        """Checks a job that follows a Delta table: its changes tell what is deleted."""
+        for name in self.properties:
+            if name not in _OF_DELTA:
+                raise InvalidInputError(
+                    f"{name} is invalid property of a job FROM DELTA, which has {', '.join(_OF_DELTA)}",
+                    kind="bad_property",
+                )
+        if target is None or target.schema.is_duplicate:
+            raise _bad("FROM DELTA: expected ON and a table with a unique key")
+        if self.merge_type != "APPEND" or self.column_separator or self.line_delimiter:
+            raise _bad(
+                "FROM DELTA: the changes tell which rows are deleted; expected neither WITH nor TERMINATED BY"
             )
 
     def _check_multi(self, mode: str) -> None:
@@ -158,7 +181,13 @@ class RoutineSpec(RowsSpec):
             headers.setdefault("format", self._default_format(file_format))
         elif self.source == FILES:
             headers.setdefault("format", self._default_format("csv"))
-        if self.is_multi or self.source == KAFKA:
+        if self.source == DELTA:
+            headers |= {"format": "arrow", "merge_type": "MERGE", "delete": _GONE}
+            headers.setdefault("strict_mode", "true")
+            if self.columns:
+                listed = [f"`{name}`" for name in (*self.columns, KIND)]
+                headers["columns"] = ", ".join([*listed, *self.assignments])
+        elif self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever its parts
         return {name: value for name, value in headers.items() if value}
 

@@ -10,7 +10,7 @@ order_by = "at"
 [properties]
 max_batch_interval = 5
 
-[files]                        # or [kafka] with kafka_broker_list, kafka_topic and so on
+[files]                        # or [kafka] with kafka_broker_list and so on, or [delta] with path
 path = "clicks/*.json"         # relative to this file
 """
 
@@ -19,10 +19,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from seqstore.loaders.routine.spec import FILES, KAFKA, RoutineSpec
+from seqstore.loaders.routine.spec import DELTA, FILES, KAFKA, RoutineSpec
 from seqstore.loaders.toml_file import TomlFile, spec_names
 
-_TABLES: Final = {"files": FILES, "kafka": KAFKA}
+_TABLES: Final = {"files": FILES, "kafka": KAFKA, "delta": DELTA}
 
 
 def read_spec(path: Path, *, name: str | None = None) -> RoutineSpec:
@@ -45,9 +45,9 @@ def read_spec(path: Path, *, name: str | None = None) -> RoutineSpec:
             raise file.bad(f"{each} is missing")
     sources = [each for each in _TABLES if each in given]
     if len(sources) != 1:
-        raise file.bad("expected one of the tables [files] and [kafka]")
+        raise file.bad("expected one of the tables [files], [kafka] and [delta]")
     values = {"table": "", **file.spec_fields(given, RoutineSpec)}  # R3
     source = file.properties(given, sources[0])
-    if sources[0] == "files" and "path" in source:
+    if sources[0] in ("files", "delta") and "path" in source:
         source["path"] = file.beside(source["path"])
     return RoutineSpec(**values, source=_TABLES[sources[0]], source_properties=source)

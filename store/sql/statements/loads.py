@@ -107,7 +107,7 @@ def _parse_create(stream: TokenStream) -> sql.CreateRoutineLoad:
         stream.refuse("Excepted DELETE ON clause when merge type is MERGE.", "bad_load")
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     stream.need("FROM")
-    source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
+    source = stream.take_one_of(*_ROUTINE_SOURCES) or stream.fail("KAFKA, FILES or DELTA")
     source_properties = stream.properties()
     comment = stream.string("a comment") if stream.take("COMMENT") else ""
     return sql.CreateRoutineLoad(job, table, clauses, properties, source, source_properties, comment)
@@ -120,7 +120,7 @@ def _parse_alter(stream: TokenStream) -> sql.AlterRoutineLoad:
     properties = stream.properties() if stream.take("PROPERTIES") else {}
     source, source_properties = "", {}
     if stream.take("FROM"):
-        source = stream.take_one_of("KAFKA", "FILES") or stream.fail("KAFKA or FILES")
+        source = stream.take_one_of(*_ROUTINE_SOURCES) or stream.fail("KAFKA, FILES or DELTA")
         source_properties = stream.properties()
     return sql.AlterRoutineLoad(job, clauses, properties, source, source_properties)
 
@@ -235,6 +235,7 @@ def _time(unix_ms: int) -> str | None:
 
 
 _MERGE_TYPES: Final = ("MERGE", "APPEND", "DELETE")
+_ROUTINE_SOURCES: Final = ("KAFKA", "FILES", "DELTA")
 # Words that end an expression. Most of them alone may name columns: `WHERE comment = 'x' FORMAT AS "csv"`.
 _STOPS: Final = ("WHERE", "FROM", "WITH", "PRECEDING FILTER", "DELETE ON", "ORDER BY", "PROPERTIES (",
                  "SET (", "PARTITION (", "PARTITIONS (", "COLUMNS (", "COLUMNS TERMINATED", "COLUMNS FROM",

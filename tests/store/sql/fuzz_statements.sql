@@ -18,6 +18,7 @@ SELECT * FROM t PARTITION (p)
 LOAD LABEL db.l (MERGE DATA INFILE("a/*", "b") INTO TABLE t COLUMNS TERMINATED BY "," (a, b) SET (c = a + 1) WHERE a > 1 DELETE ON b = 1 ORDER BY s) WITH BROKER "b" ("u" = "v") PROPERTIES ("timeout" = "1")
 CREATE ROUTINE LOAD d.j ON t WITH APPEND COLUMNS(a, b = a + 1), WHERE a > 1, ORDER BY s PROPERTIES ("max_batch_rows" = "1") FROM KAFKA ("kafka_topic" = "t")
 CREATE ROUTINE LOAD d.many COLUMNS TERMINATED BY "," PROPERTIES ("format" = "csv") FROM FILES ("path" = "x/*.txt")
+CREATE ROUTINE LOAD d.lake ON t COLUMNS(a, b = a + 1), WHERE a > 1 PROPERTIES ("timezone" = "UTC") FROM DELTA ("path" = "x", "starting_version" = "3")
 SHOW LOAD WHERE LABEL LIKE "a" LIMIT 1
 CREATE USER 'a'@'%' IDENTIFIED BY 'p'
 GRANT SELECT_PRIV, LOAD ON d.* TO a
