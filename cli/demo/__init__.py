@@ -9,6 +9,7 @@ routine_run.py      the same events as files that a routine load reads
 spark_run.py        the same events through PySpark
 broker_run.py       the same events as files, by a broker load that is killed in the middle
 changes_run.py      the same events as the change stream of a database, whose table makes itself
+open_run.py         delta-rs, pyiceberg and Spark read the flights from the files of the store
 spark_job.py        that as a job of its own
 spark_process.py    which is started, and killed in the middle
 screen.py           the printed output
@@ -24,6 +25,7 @@ from seqstore.cli.demo.changes_run import run_changes
 from seqstore.cli.demo.feeds_run import run_feeds
 from seqstore.cli.demo.flights import event_stream, read_flights
 from seqstore.cli.demo.flights_run import run_flights
+from seqstore.cli.demo.open_run import run_open
 from seqstore.cli.demo.routine_run import run_routine
 from seqstore.cli.demo.screen import Screen
 from seqstore.cli.demo.spark_run import run_spark
@@ -67,6 +69,7 @@ def run(
         has_spark = with_spark and run_spark(store, stream, screen)
         run_broker(store, stream, screen, engine="spark" if has_spark else "local")
         run_changes(store, stream, flights, screen)
+        run_open(store, screen, with_spark=has_spark)
         check_tables(store, screen)
     screen.say(f"\nDone in {time.perf_counter() - started:.0f} s; the tables are in {data_dir}. Try:")
     screen.say(f"  seqstore --data-dir {data_dir} history flights.flights")

@@ -246,6 +246,9 @@ def test_a_small_run_tells_both_stories(tmp_path: Path) -> None:
     assert "flights.flights_from_files against the package's own flights.csv" in text
     assert "flights.flights_from_changes against the package's own flights.csv" in text
     assert "test.test_table: sound." in text
+    assert "delta-rs" in text
+    assert "pyiceberg" in text
+    assert "All of them read the same" in text
 
 
 def test_a_directory_with_databases_is_left_alone(tmp_path: Path) -> None:
