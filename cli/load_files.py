@@ -59,12 +59,16 @@ def load_files(
         ),
     ] = None,
 ) -> None:
-    """Load files into a table, all or nothing; makes the table of their columns where there is none."""
+    """Load files into a table, all or nothing; makes the table of their columns where there is none.
+
+    The directory of a Delta or Iceberg table is imported as a new table."""
     split_table(into)
     from seqstore.loaders.broker.new_table import FilesLoad
     from seqstore.loaders.broker.run import BrokerLoad
     from seqstore.store.catalog.job_record import CANCELLED
 
+    if _import(cast(_Target, into), paths, (key or [], sequence, _parsed(properties or [])), form, timezone):
+        return
     names = [str(path) for path in paths]
     with open_store(cast(_Target, into).ctx, create=True) as store:
         load = FilesLoad(into, names, form.lower(), separator, timezone, store.settings.schema_registries)
@@ -75,6 +79,60 @@ def load_files(
             store.drop_table(into)
             output.say(f"DROP TABLE {into};")
     report(job)
+
+
+def _import(
+    into: _Target,
+    paths: list[Path],
+    made: tuple[list[str], str | None, dict[str, str]],
+    form: str,
+    timezone: str,
+) -> bool:
+    """Imports the directory of a Delta or Iceberg table as a new table.
+
+    Args:
+        made: key, sequence and properties of the new table.
+
+    Returns:
+        Whether the path is such a directory.
+    """
+    from seqstore.loaders.headers.options import DEFAULT_TIME_ZONE
+    from seqstore.loaders.lake.new_table import create_from, lake_format
+    from seqstore.store.errors import AlreadyExistsError, InvalidInputError
+    from seqstore.store.sql.parse.load_jobs import CreateTableFrom
+    from seqstore.store.sql.parse.statement_values import TableName
+    from seqstore.store.sql.session.show_output import create_table_text
+
+    found = {str(path): lake_format(str(path)) for path in paths}
+    if form or not any(found.values()):
+        return False
+    key, sequence, properties = made
+    if len(found) > 1 or not key:
+        raise InvalidInputError(
+            f"{next(iter(found))}: a table of Delta or Iceberg is imported alone, with --key", kind="bad_load"
+        )
+    ((path, kind),) = found.items()
+    path = os.path.abspath(path)
+    database, name = split_table(into)
+    with open_store(into.ctx, create=True) as store:
+        if database in store.databases() and name in store.tables(database):
+            raise AlreadyExistsError(
+                f"{into} exists, and a {kind} table becomes a new table; a routine load follows "
+                "a Delta table (FROM DELTA)",
+                kind="table_exists",
+            )
+        if database not in store.databases():
+            store.create_database(database)
+            output.say(f"CREATE DATABASE {database};")
+        statement = CreateTableFrom(
+            TableName(database, name), kind, path, tuple(key), sequence or "", None, properties
+        )
+        done = create_from(store, into, statement, timezone or DEFAULT_TIME_ZONE, [path])
+        output.say(create_table_text(name, store.table(into).schema))
+        output.say(f"{done.affected_rows} rows {done.info}")
+        for warning in done.warnings:
+            output.say(f"warning: {warning}")
+    return True
 
 
 def _parsed(properties: list[str]) -> dict[str, str]:

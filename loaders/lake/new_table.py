@@ -5,10 +5,13 @@ The rows are streamed from the files into the load. Without its commit the new t
 
 from __future__ import annotations
 
+import glob
+import os
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from seqstore.loaders.lake.delta_log import read_log
+from seqstore.loaders.lake.delta_log import LOG, read_log
 from seqstore.loaders.lake.delta_rows import DeltaRows
 from seqstore.loaders.lake.delta_schema import delta_fields
 from seqstore.loaders.lake.places import Places
@@ -30,12 +33,27 @@ _KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
 _APP: Final = "delta"
 
 
-def create_from(store: Store, name: str, statement: CreateTableFrom, zone: str) -> Result:
+def lake_format(directory: str) -> str:
+    """Returns DELTA or ICEBERG for the directory of such a table, else an empty text.
+
+    A table of both is read as DELTA.
+    """
+    if os.path.isdir(os.path.join(directory, LOG)):
+        return "DELTA"
+    return (
+        "ICEBERG" if glob.glob(os.path.join(glob.escape(directory), "metadata", "*.metadata.json*")) else ""
+    )
+
+
+def create_from(
+    store: Store, name: str, statement: CreateTableFrom, zone: str, allowed: Sequence[str] = ()
+) -> Result:
     """Runs the statement.
 
     Args:
         name: `db.table` of the new table.
         zone: of the session.
+        allowed: directories below which files may be read, beside those of the settings.
 
     Raises:
         AccessDeniedError: a file is not below a directory that loads may read.
@@ -46,7 +64,8 @@ def create_from(store: Store, name: str, statement: CreateTableFrom, zone: str) 
     drop_abandoned(store.catalog)
     if statement.if_not_exists and table in store.tables(database):
         return Result()
-    source = _opened(store, statement, resolve_zone(zone))
+    places = Places([*store.settings.load_paths, *allowed])
+    source = _opened(places, statement, resolve_zone(zone))
     schema = _declared(source, statement)
     with ExitStack() as filled:
         try:
@@ -65,8 +84,7 @@ def create_from(store: Store, name: str, statement: CreateTableFrom, zone: str) 
     )
 
 
-def _opened(store: Store, statement: CreateTableFrom, zone: str) -> LakeTable:
-    places = Places(store.settings.load_paths)
+def _opened(places: Places, statement: CreateTableFrom, zone: str) -> LakeTable:
     if statement.format == "ICEBERG":
         from seqstore.loaders.lake.iceberg import open_iceberg  # pyiceberg is an extra
 

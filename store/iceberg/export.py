@@ -29,7 +29,6 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -60,6 +59,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, update_table_metadata
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.iceberg.iceberg_version import IcebergVersion
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.field_ids import nested_ids, numbered_type, with_id
@@ -75,23 +75,6 @@ _COMPRESSION: Final = "zstd"
 _DECIMAL_DIGITS_MAX: Final = 38
 _OF_VERSION: Final = re.compile(r"v(\d+)[-.].*")
 _NESTED: Final = ("ARRAY", "MAP", "STRUCT")
-
-
-@dataclass(frozen=True)
-class IcebergVersion:
-    """A written version.
-
-    Attributes:
-        version: its table version.
-        metadata: the file at which a reader starts.
-        files, rows, bytes: data files.
-    """
-
-    version: int
-    metadata: Path
-    files: int
-    rows: int
-    bytes: int
 
 
 def check_types(schema: TableSchema, compatibility: int) -> None:

@@ -1,4 +1,7 @@
-"""UPGRADE UNIFORM: an Iceberg copy of a table at the time of its last upgrade.
+"""UPGRADE UNIFORM: the newest version of a table for readers of Iceberg.
+
+A table that is open for Iceberg appears by itself, in its own files: the statement shows its newest version.
+Any other table gets an Iceberg copy as of its last upgrade:
 
 1. Column types that Iceberg lacks are refused first.
 2. Dead rows are purged, as REORG ... APPLY (PURGE) does.
@@ -17,21 +20,24 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.ddl.alter import Altered, alter, schema_change
 from seqstore.store.errors import InvalidInputError, UnavailableError
+from seqstore.store.iceberg.iceberg_version import IcebergVersion
 from seqstore.store.maintenance.compaction import purge
+from seqstore.store.open_table.iceberg_files import HINT, METADATA
 from seqstore.store.schema.table_schema import TableSchema
 
 if TYPE_CHECKING:
-    from seqstore.store.iceberg.export import IcebergVersion
+    from seqstore.store.open_table.open_table import OpenTable
     from seqstore.store.read.versioned_table import VersionedTable
 
 _OPERATION: Final = "REORG TABLE UPGRADE UNIFORM"
 _FEATURES: Final = {1: "icebergCompatV1", 2: "icebergCompatV2"}
 
 
-def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion:
-    """Purges a table, lists the feature and writes the table for Iceberg readers.
+def upgrade_uniform(table: VersionedTable, opened: OpenTable, compatibility: int) -> IcebergVersion:
+    """Shows the newest version of an open table; purges another one, lists the feature and writes the copy.
 
     Args:
+        opened: shows the table.
         compatibility: 1 or 2; 1 has no nested types.
 
     Raises:
@@ -44,6 +50,8 @@ def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion
             f"ICEBERG_COMPAT_VERSION: expected {' or '.join(map(str, _FEATURES))}, found {compatibility}",
             kind="not_supported",
         )
+    if "iceberg" in table.schema.open_formats:
+        return _shown(table, opened)
     if importlib.util.find_spec("pyiceberg") is None:
         raise UnavailableError(
             "Iceberg metadata is written by the package 'pyiceberg', which is not installed; "
@@ -58,6 +66,22 @@ def upgrade_uniform(table: VersionedTable, compatibility: int) -> IcebergVersion
     change = _with_feature(_FEATURES[compatibility])
     alter(table, [change], expected_revision=schema.revision, operation=_OPERATION)
     return write_iceberg(table, iceberg_directory(table.loader.directory))
+
+
+def _shown(table: VersionedTable, opened: OpenTable) -> IcebergVersion:
+    """Shows the newest version of an open table in its own files."""
+    opened.show()
+    state = table.state()
+    live = [each for each in state.segments.values() if each.deletes.live_count]
+    directory = table.loader.disk.path(f"{table.loader.directory}/{METADATA}")
+    newest = (directory / HINT).read_text(encoding="utf-8").strip()
+    return IcebergVersion(
+        state.version,
+        directory / f"v{newest}.metadata.json",
+        len(live),
+        sum(each.deletes.live_count for each in live),
+        sum(each.segment.meta.data_bytes for each in live),
+    )
 
 
 def iceberg_directory(directory: str) -> str:

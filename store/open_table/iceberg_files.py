@@ -20,7 +20,7 @@ from seqstore.store.segment.disk import Disk
 
 METADATA: Final = "metadata"
 _FOREIGN: Final = "_foreign"
-_HINT: Final = "version-hint.text"
+HINT: Final = "version-hint.text"
 _NUMBERED: Final = re.compile(r"v(\d+)\.metadata\.json")
 _OF_SNAPSHOT: Final = re.compile(r"(snap|data|deletes)-(\d+)-(\d+)(?:-\d+)?\.(avro|puffin|parquet)")
 
@@ -116,7 +116,7 @@ class MetadataFiles:
         self._rename_hint(hint)
 
     def _rename_hint(self, hint: str) -> None:
-        target = self.disk.path(f"{self.directory}/{_HINT}")
+        target = self.disk.path(f"{self.directory}/{HINT}")
         try:
             self.disk.path(hint).replace(target)
         except OSError as error:
@@ -129,7 +129,7 @@ class MetadataFiles:
     def hint(self) -> str:
         """Returns the text of the hint, empty where there is none."""
         try:
-            return self.read(_HINT).decode(errors="replace").strip()
+            return self.read(HINT).decode(errors="replace").strip()
         except FileNotFoundError:
             return ""
 

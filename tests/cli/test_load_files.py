@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from seqstore import Session, Store
 from seqstore.cli.main import app
+from tests.loaders.lake.delta_writer import HandMade, field
 from tests.support.changes.messages import body, envelope, with_schema
 from tests.support.statements import dicts, run
 
@@ -210,3 +211,36 @@ def test_a_property_that_is_not_known_makes_no_table(load: Load, tmp_path: Path)
     assert load(tmp_path / "a.csv", "--property", "no_such_thing=1").exit_code != 0
     with Store.open(tmp_path / "data") as store:
         assert "shop" not in store.databases() or store.tables("shop") == []
+
+
+def test_the_directory_of_a_delta_table_is_imported(load: Load, tmp_path: Path) -> None:
+    lake = HandMade(tmp_path / "lake", [field("id", "long", nullable=False)], features=["deletionVectors"])
+    keys = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
+    lake.commit([lake.add("a.parquet", keys, deletionVector=lake.vector([1]))])
+    done = load(lake.root, "--key", "id")
+    assert done.exit_code == 0, done.output
+    assert "CREATE TABLE `t`" in done.output
+    assert "2 rows" in done.output
+    assert rows(tmp_path) == [{"id": 1}, {"id": 3}]
+    again = load(lake.root, "--key", "id")
+    assert again.exit_code != 0
+    assert "shop.t exists, and a DELTA table becomes a new table" in again.output
+
+
+def test_the_directory_of_an_iceberg_table_is_imported(load: Load, tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    opened = "'delta.universalFormat.enabledFormats' = 'iceberg', 'open_every_seconds' = '0'"
+    with Store.open(tmp_path / "other") as store, Session(store) as session:
+        run(session, f"CREATE DATABASE d; CREATE TABLE d.t (id INT) UNIQUE KEY(id) PROPERTIES ({opened})")
+        run(session, "INSERT INTO d.t VALUES (1), (2); DELETE FROM d.t WHERE id = 1")
+        root = store.path / store.table("d.t").loader.directory
+    done = load(root, "--key", "id")
+    assert done.exit_code == 0, done.output
+    assert rows(tmp_path) == [{"id": 2}]
+
+
+def test_a_table_of_another_format_needs_a_key(load: Load, tmp_path: Path) -> None:
+    HandMade(tmp_path / "lake", [field("id", "long")])
+    done = load(tmp_path / "lake")
+    assert done.exit_code != 0
+    assert "is imported alone, with --key" in done.output

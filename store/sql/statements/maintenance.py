@@ -191,7 +191,7 @@ def _reorg(statement: Reorg, session: Session) -> Result:
     table = session.table(statement.table)
     if statement.iceberg_compatibility is None:
         return compacted(table.purge())
-    written = upgrade_uniform(table, statement.iceberg_compatibility)
+    written = upgrade_uniform(table, session.store.opener.of(table), statement.iceberg_compatibility)
     metrics = {name: [getattr(written, name)] for name in ("version", "files", "rows", "bytes")}
     return Result(pa.table({**metrics, "metadata": [str(written.metadata)]}))
 

@@ -486,3 +486,8 @@ def test_tables_of_delta_rs_are_imported(session: Session, files: Path) -> None:
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(root))
     rows = pa.table(query.execute("SELECT k, v, p FROM t").read_all())
     assert run(session, "SELECT k, v, p FROM t") == sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def test_explain_of_an_import_is_refused_by_name(session: Session, made: HandMade) -> None:
+    with pytest.raises(InvalidInputError, match="EXPLAIN takes SELECT, INSERT, UPDATE, DELETE or MERGE INTO"):
+        run(session, f"EXPLAIN CREATE TABLE t FROM DELTA '{made.root}' KEY(k)")

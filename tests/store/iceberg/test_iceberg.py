@@ -108,7 +108,8 @@ def test_many_rows_fill_several_files(session: Session) -> None:
     dicts(session, "CREATE TABLE t (k BIGINT, v BIGINT) UNIQUE KEY(k)")
     keys = pa.array(range(1_300_000), pa.int64())
     session.store.table("db.t").upsert(pa.table({"k": keys, "v": keys}))
-    written = upgrade_uniform(session.store.table("db.t"), 2)
+    table = session.store.table("db.t")
+    written = upgrade_uniform(table, session.store.opener.of(table), 2)
     assert written.files > 1
     table = StaticTable.from_metadata(str(written.metadata))
     assert table.scan(selected_fields=("k",)).to_arrow().num_rows == 1_300_000
@@ -170,3 +171,19 @@ def test_the_feature_is_listed_and_the_files_go_with_the_table(session: Session)
     assert "icebergCompatV2" not in session.store.table("db.t").schema.features
     dicts(session, "DROP TABLE t")
     assert not Path(line["metadata"]).exists()
+
+
+def test_an_open_table_is_shown_and_not_copied(session: Session) -> None:
+    dicts(
+        session,
+        "CREATE TABLE t (k INT, v INT) UNIQUE KEY(k) PROPERTIES ("
+        "'delta.universalFormat.enabledFormats' = 'iceberg', 'open_every_seconds' = '3600')",
+    )
+    dicts(session, "INSERT INTO t VALUES (1, 1), (2, 2)")
+    dicts(session, "INSERT INTO t VALUES (2, 3)")
+    (line,) = dicts(session, _UPGRADE)
+    table = session.store.table("db.t")
+    assert (line["version"], line["rows"]) == (table.version, 2)
+    assert rows(line) == [{"k": 1, "v": 1}, {"k": 2, "v": 3}]
+    assert Path(line["metadata"]).parents[1] == session.store.path / table.loader.directory
+    assert not (session.store.path / "iceberg").exists()
