@@ -1,15 +1,15 @@
 """Tables of Iceberg on a local disk: pyiceberg reads metadata and manifests, this module the rows.
 
-Position deletes (files of positions of format version 2, deletion vectors of 3) are applied. What is refused
-by name: equality deletes, files that are not Parquet or have no field ids, and columns whose values are only
-in the metadata (defaults of version 3, identity partitions of migrated tables).
+Position deletes (files of positions of format version 2, deletion vectors of 3) and equality deletes are
+applied. What is refused by name: files that are not Parquet or have no field ids, and columns whose values
+are only in the metadata (defaults of version 3, identity partitions of migrated tables).
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Final
@@ -19,8 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from seqstore.loaders.lake.equality_deletes import EqualityDelete, EqualityDeletes
 from seqstore.loaders.lake.field import LakeField
 from seqstore.loaders.lake.file_rows import NONE_HIDDEN, FileRows, Positions
+from seqstore.loaders.lake.iceberg_deletes import DeleteFile, applying
 from seqstore.loaders.lake.iceberg_schema import iceberg_fields
 from seqstore.loaders.lake.places import Places
 from seqstore.loaders.lake.puffin import deleted_rows
@@ -153,11 +155,16 @@ def _needed(metadata: Any, fields: Sequence[LakeField], schema: Any) -> dict[str
 
 @dataclass(frozen=True)
 class _Task:
-    """A data file and the files with its deletes, `DataFile` values of pyiceberg, with their local paths."""
+    """A data file and the files with its deletes, `DataFile` values of pyiceberg, with their local paths.
+
+    Attributes:
+        equal: files of values by which its rows are deleted.
+    """
 
     path: str
     name: str
     deletes: tuple[tuple[str, Any], ...]
+    equal: tuple[EqualityDelete, ...] = ()
 
 
 class _Rows:
@@ -168,40 +175,57 @@ class _Rows:
     ) -> None:
         self._places = places
         self._files = FileRows(fields, zone, _BAD)
+        self._equality = EqualityDeletes(fields, zone, _BAD)
         self._needed = needed
 
     def plan(self, scan: Any, snapshot: Any, io: Any) -> list[_Task]:
         """Returns the files of a snapshot; all of them are below the allowed directories.
 
         Raises:
-            InvalidInputError: an equality delete, or a file that is not Parquet.
+            InvalidInputError: a file is not Parquet, or deletes by a column that the table does not have.
         """
         from pyiceberg.manifest import DataFileContent, ManifestContent
 
         self._path(snapshot.manifest_list)
-        for manifest in snapshot.manifests(io):
+        manifests = snapshot.manifests(io)
+        entries: list[tuple[Any, Any]] = []
+        for manifest in manifests:
             self._path(manifest.manifest_path)
-            entries = manifest.fetch_manifest_entry(io) if manifest.content == ManifestContent.DELETES else ()
-            for entry in entries:
-                if entry.data_file.content == DataFileContent.EQUALITY_DELETES:
-                    raise InvalidInputError(
-                        f"{entry.data_file.file_path}: the Iceberg table has equality deletes, which the "
-                        "import does not apply; compact the table with its own engine first",
-                        kind="not_supported",
-                    )
-        return [self._task(each) for each in scan.plan_files()]
+            if manifest.content == ManifestContent.DELETES:
+                entries += [(manifest, entry) for entry in manifest.fetch_manifest_entry(io)]
+        if not any(entry.data_file.content == DataFileContent.EQUALITY_DELETES for _, entry in entries):
+            return [self._task(each.file, each.delete_files) for each in scan.plan_files()]
+        deletes = [DeleteFile.of(manifest, entry) for manifest, entry in entries]
+        tasks = []
+        for manifest in manifests:
+            if manifest.content == ManifestContent.DATA:
+                for entry in manifest.fetch_manifest_entry(io):
+                    found = applying(deletes, manifest, entry)
+                    equal = [each.file for each in found if each.is_equality]
+                    others = [each.file for each in found if not each.is_equality]
+                    tasks.append(self._task(entry.data_file, others, equal))
+        return tasks
 
-    def _task(self, task: Any) -> _Task:
-        data = task.file
-        for file in (data, *task.delete_files):
+    def _equal(self, file: Any) -> EqualityDelete:
+        delete = EqualityDelete(self._path(file.file_path), tuple(file.equality_ids or ()))
+        self._equality.check(delete)
+        return delete
+
+    def _task(self, data: Any, delete_files: Iterable[Any], equal: Iterable[Any] = ()) -> _Task:
+        delete_files, equal = list(delete_files), list(equal)
+        for file in (data, *delete_files, *equal):
             kind = _kind(file)
-            if kind not in (_PARQUET, _PUFFIN) or (file is data and kind != _PARQUET):
+            if kind not in (_PARQUET, _PUFFIN) or (
+                kind != _PARQUET and not any(file is each for each in delete_files)
+            ):
                 raise InvalidInputError(
                     f"{file.file_path}: the file is {kind}; tables of Parquet files are imported",
                     kind="not_supported",
                 )
-        deletes = tuple((self._path(each.file_path), each) for each in task.delete_files)
-        return _Task(self._path(data.file_path), data.file_path, deletes)
+        deletes = tuple((self._path(each.file_path), each) for each in delete_files)
+        return _Task(
+            self._path(data.file_path), data.file_path, deletes, tuple(self._equal(each) for each in equal)
+        )
 
     def _path(self, location: str) -> str:
         """Returns the local path that pyiceberg opens for a location, where that may be read."""
@@ -213,7 +237,8 @@ class _Rows:
     def batches(self, tasks: Sequence[_Task]) -> Iterator[pa.RecordBatch]:
         """Yields the live rows of the files."""
         for task in tasks:
-            yield from self._files.batches(task.path, _hidden(task), {}, self._needed)
+            for batch in self._files.batches(task.path, _hidden(task), {}, self._needed):
+                yield self._equality.live(batch, task.equal) if task.equal else batch
 
 
 def _kind(file: Any) -> str:

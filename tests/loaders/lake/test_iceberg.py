@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -14,9 +15,13 @@ import pytest
 
 pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
 
+from pyiceberg.types import LongType
+
 from seqstore import AccessDeniedError, InvalidInputError, NotFoundError, Session, Store
 from seqstore.store.errors import VersionExpiredError
+from tests.loaders.lake.iceberg_writer import delete_equal
 from tests.support.statements import dicts, last_result, run
+from tests.weight import by_form
 
 
 def create(session: Session, path: Path, more: str = "") -> Any:
@@ -126,24 +131,88 @@ def test_a_type_without_a_column_type_is_refused_by_name(
         create(session, Path(table.metadata_location))
 
 
-def test_equality_deletes_are_refused_by_name(
-    session: Session, source: Path, monkeypatch: pytest.MonkeyPatch
+PAIRS = pa.schema([("k", pa.int64()), ("v", pa.string())])
+
+
+def pairs(*rows: tuple[int, str | None]) -> pa.Table:
+    return pa.Table.from_pylist([{"k": k, "v": v} for k, v in rows], PAIRS)
+
+
+def test_equality_deletes_are_applied_to_older_rows(
+    session: Session, catalog_table: MakeIcebergTable
 ) -> None:
-    """Entries of deletes are changed as they are read: no writer of equality deletes is at hand."""
-    from pyiceberg.manifest import DataFileContent, ManifestFile
+    table = catalog_table(PAIRS)
+    table.append(pairs((1, "a"), (2, "b"), (3, None), (4, None), (5, "e")))
+    delete_equal(table, pairs((1, None), (3, None), (5, "other")), [1, 2])  # 1 and 5 have other values
+    delete_equal(table, pairs((2, None)).select(["k"]), [1])
+    table.append(pairs((2, "again")))
+    create(session, Path(table.metadata_location))
+    assert run(session, "SELECT k, v FROM t ORDER BY k") == [(1, "a"), (2, "again"), (4, None), (5, "e")]
 
-    read = ManifestFile.fetch_manifest_entry
 
-    def changed(self: Any, *arguments: Any, **more: Any) -> Any:
-        found = read(self, *arguments, **more)
-        for entry in found:
-            if entry.data_file.content == DataFileContent.POSITION_DELETES:
-                entry.data_file._data[0] = DataFileContent.EQUALITY_DELETES
-        return found
+def test_a_column_that_was_added_later_is_null_to_an_equality_delete(
+    session: Session, catalog_table: MakeIcebergTable
+) -> None:
+    table = catalog_table(PAIRS)
+    table.append(pairs((1, "a"), (2, "b")))
+    with table.update_schema() as update:
+        update.add_column("w", LongType())
+    table.append(pa.table({"k": [3], "v": ["c"], "w": [7]}))
+    delete_equal(table, pa.table({"w": pa.array([None], pa.int64())}), [3])
+    create(session, Path(table.metadata_location))
+    assert run(session, "SELECT k FROM t") == [(3,)]
 
-    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", changed)
-    with pytest.raises(InvalidInputError, match="has equality deletes"):
-        create(session, source)
+
+def test_equality_deletes_of_a_partition_spare_the_others(
+    session: Session, catalog_table: MakeIcebergTable
+) -> None:
+    table = catalog_table(PAIRS)
+    with table.update_spec() as update:
+        update.add_identity("v")
+    table.append(pairs((1, "a"), (2, "b"), (3, "a"), (4, "b")))
+    delete_equal(table, pairs((1, None), (2, None)).select(["k"]), [1], partition=["b"])
+    create(session, Path(table.metadata_location))
+    assert run(session, "SELECT k FROM t ORDER BY k") == [(1,), (3,), (4,)]
+
+
+def test_an_equality_delete_by_a_column_that_was_dropped_is_refused_by_name(
+    session: Session, catalog_table: MakeIcebergTable
+) -> None:
+    table = catalog_table(PAIRS)
+    table.append(pairs((1, "a")))
+    delete_equal(table, pairs((1, "a")).select(["v"]), [2])
+    with table.update_schema() as update:
+        update.delete_column("v")
+    with pytest.raises(
+        InvalidInputError, match=r"it deletes by the field ids \[2\]; expected ids of columns"
+    ):
+        create(session, Path(table.metadata_location))
+
+
+@pytest.mark.parametrize("seed", range(by_form(2, 20)))
+def test_random_appends_and_equality_deletes_are_read(
+    session: Session, catalog_table: MakeIcebergTable, seed: int
+) -> None:
+    random_ = random.Random(seed)
+    table = catalog_table(PAIRS)
+    live: list[tuple[int, str | None]] = []
+    top = 0
+    for _ in range(10):
+        if random_.random() < 0.5:
+            added = [(top + i, random_.choice(["a", "b", None])) for i in range(random_.randrange(1, 9))]
+            top += len(added)
+            table.append(pairs(*added))
+            live += added
+        else:
+            gone = [(random_.randrange(top + 1), random_.choice(["a", "b", None])) for _ in range(4)]
+            if random_.random() < 0.5:
+                delete_equal(table, pairs(*gone), [1, 2])
+                live = [row for row in live if row not in gone]
+            else:
+                delete_equal(table, pairs(*gone).select(["v"]).slice(0, 1), [2])
+                live = [row for row in live if row[1] != gone[0][1]]
+    create(session, Path(table.metadata_location))
+    assert run(session, "SELECT k, v FROM t ORDER BY k") == sorted(live), f"seed {seed}"
 
 
 def test_no_table_elsewhere_is_read(session: Session, source: Path, files: Path, tmp_path: Path) -> None:
