@@ -136,6 +136,9 @@ def _prepare_process() -> None:
 
     faulthandler.enable(_STDERR)
     keep_little_freed_memory()
+    from seqstore.store.runtime.call_room import give_threads_room  # imports Arrow
+
+    give_threads_room()
     os.umask(0o077)  # whatever the shell says
     handler = logging.StreamHandler()
     handler.addFilter(LogThrottle())

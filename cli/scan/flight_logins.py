@@ -15,6 +15,7 @@ from pyarrow import flight
 from seqstore.cli.clients.audit_log import Client
 from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.scan.flight_calls import in_call
 from seqstore.cli.scan.flight_gate import Caller, FlightGate
 from seqstore.store import AccessDeniedError, StoreError
 from seqstore.store.catalog.access.user_hosts import rank_of, user_and_host
@@ -80,9 +81,11 @@ class Login(flight.ServerMiddleware):  # type: ignore[misc]
         self._gate = gate
         self._token = token
 
+    @in_call
     def sending_headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._token}"} if self._token else {}
 
+    @in_call
     def call_completed(self, exception: object) -> None:
         self._gate.end_call(self.caller)
 
@@ -95,6 +98,7 @@ class Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._gate = gate
         self._tokens = _Tokens(sessions.store.accounts)
 
+    @in_call
     def start_call(self, info: Any, headers: dict[str, list[str]]) -> Login:
         try:
             caller = self._gate.caller(headers)

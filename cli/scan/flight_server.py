@@ -27,6 +27,7 @@ from seqstore.cli.clients.admission import Admission, ConnectionLimits
 from seqstore.cli.clients.audit_log import Client, Event
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote.service import Caller, RemoteError, RemoteService
+from seqstore.cli.scan.flight_calls import SentRows, in_call
 from seqstore.cli.scan.flight_gate import FlightGate
 from seqstore.cli.scan.flight_logins import LOGIN, Login, Logins
 from seqstore.cli.scan.flight_messages import command, encoded, message
@@ -144,6 +145,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         self._gate.stop()
         self.shutdown()
 
+    @in_call
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
         with _flight_errors():
             text = _statement(descriptor.command or b"", _QUERIES)
@@ -151,18 +153,21 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         ticket = flight.Ticket(message("TicketStatementQuery", {1: text.encode()}))
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
+    @in_call
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with _flight_errors():
             return flight.SchemaResult(self._schema(context, _statement(descriptor.command or b"", _QUERIES)))
 
+    @in_call
     def do_get(self, context: Any, ticket: Any) -> Any:
         if ticket.ticket.startswith(requests.PREFIX):
             rows = _remote_rows(self._remote.rows(self._caller(context), ticket.ticket[_PREFIX_BYTES:]))
-            return flight.GeneratorStream(next(rows), rows)
+            return flight.GeneratorStream(next(rows), SentRows(rows))
         with _flight_errors():
             rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
-            return flight.GeneratorStream(next(rows), rows)
+            return flight.GeneratorStream(next(rows), SentRows(rows))
 
+    @in_call
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         given = descriptor.command or b""
         if given.startswith(requests.PREFIX):
@@ -176,6 +181,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                 event.rows_written = rows
         writer.write(pa.py_buffer(encoded({1: rows})))
 
+    @in_call
     def list_actions(self, context: Any) -> Any:
         _login(context)
         return [
@@ -184,6 +190,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             *requests.ACTIONS.items(),
         ]
 
+    @in_call
     def do_action(self, context: Any, action: Any) -> Iterator[Any]:
         if action.type in requests.ACTIONS:
             reply = self._remote.act(self._caller(context), action.type, action.body.to_pybytes())

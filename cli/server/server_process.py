@@ -38,6 +38,7 @@ from seqstore.loaders.jobs.periodic import PeriodicThread
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store import Settings, Store
+from seqstore.store.runtime.call_room import roomy
 from seqstore.store.runtime.memory_limit import MemoryLimit, default_limit
 from seqstore.store.sql.evaluate import connections
 from seqstore.store.sql.session.server_context import Ports
@@ -86,6 +87,7 @@ class ServerPlace:
         )
 
 
+@roomy
 def run_server(place: ServerPlace, engine: Settings, started: Callable[[Sequence[Service]], None]) -> None:
     """Serves until a signal.
 

@@ -11,8 +11,8 @@ private writable mappings of the process (RLIMIT_DATA), and anonymous memory is 
 3. Meanwhile it cancels statements, one at a time: the one whose thread touched the most new memory since the
    last look. If none did, one that touched much before, or runs for long, the youngest of the user with the
    most of them. New queries wait for room (`wait_for_room`).
-4. Threads use little of their stacks. The rest of a stack is added to the bound while its thread runs
-   (`start_thread`).
+4. Threads use little of their stacks, and of the room for frames of Python (`call_room`). The rest is added
+   to the bound while a thread runs (`start_thread`).
 5. Freed memory must leave the mappings, or it would count for ever: `cli.server.memory` sets the allocators.
 
 The limit works on Linux; other systems have only that of DuckDB.
@@ -55,6 +55,7 @@ _SHORT_SECONDS: Final = 10.0
 _SMALL_SECONDS: Final = 2.0
 _STACK_BYTES: Final = 4 << 20  # 1,000 nested expressions, the most that DuckDB computes, need 1 to 2 MiB
 _STACK_USED_BYTES: Final = 256 << 10
+_ROOM_BYTES: Final = 448 << 10  # of a block of 512 KiB, what few threads use
 _PAGE: Final = resource.getpagesize()
 _CGROUP_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _SHARE_OF_MACHINE: Final = 0.8
@@ -102,6 +103,7 @@ class MemoryLimit:
         if sys.platform == "linux":
             _limit = self
             self.add_stacks(len(os.listdir("/proc/self/task")) - 1)  # that of the first counts apart
+            self.add_room(threading.active_count())
             self.look()
             if self._used > self._soft / 2:
                 _log.warning(
@@ -166,6 +168,12 @@ class MemoryLimit:
         """Adds the unused part of stacks to the bound; a negative count subtracts it."""
         with self._lock:
             self._stacks += count * (_STACK_BYTES - _STACK_USED_BYTES)
+            self._set()
+
+    def add_room(self, count: int) -> None:
+        """Adds the unused part of threads' room for frames to the bound; a negative count subtracts it."""
+        with self._lock:
+            self._stacks += count * _ROOM_BYTES
             self._set()
 
     @contextmanager
@@ -261,6 +269,18 @@ def count_stack() -> None:
     """Adds the stack of this thread to the memory beside the limit, until `end_thread`."""
     if _limit is not None:
         _limit.add_stacks(1)
+
+
+def count_room() -> None:
+    """Adds this thread's room for frames to the memory beside the limit, until `end_room`."""
+    if _limit is not None:
+        _limit.add_room(1)
+
+
+def end_room() -> None:
+    """Subtracts the room of a thread that is about to end."""
+    if _limit is not None:
+        _limit.add_room(-1)
 
 
 def set_stack_size() -> None:

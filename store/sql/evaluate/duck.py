@@ -24,6 +24,7 @@ import pyarrow.dataset
 
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime import memory_limit
+from seqstore.store.runtime.call_room import RoomyIterator
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
 from seqstore.store.sql.parse.nesting import too_deep
@@ -84,7 +85,8 @@ class Source:
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         carried = _carried_schema(self.schema)
-        return pa.RecordBatchReader.from_batches(carried, self._batches(carried)).__arrow_c_stream__()
+        batches = RoomyIterator(self._batches(carried))  # DuckDB's threads read it
+        return pa.RecordBatchReader.from_batches(carried, batches).__arrow_c_stream__()
 
     def read(self, bytes_max: int) -> tuple[pa.Table, int] | None:
         """Reads all rows; returns them and their own memory, None where that would be more than allowed."""

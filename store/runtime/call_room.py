@@ -1,0 +1,118 @@
+"""Room for the frames of Python calls, taken before the work begins.
+
+Python keeps the frames of a thread in blocks of 16 KiB, and maps another one when a call finds no room. Where
+the system refuses it (`memory_limit`), CPython 3.11 fails a specialized call without an exception and drops a
+reference of the called function that it does not own. The process ends with SIGSEGV when that is freed.
+A thread that another library starts has no block, so this happens at its first call inside a generator.
+
+A call that needs half of a large block leaves the other half to the calls below it: `roomy`,
+`RoomyIterator`, and `give_threads_room` for the threads of a server. If the large block is refused, that call
+itself fails, with MemoryError.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from typing import Final, Generic, ParamSpec, TypeVar
+
+from seqstore.store.runtime import memory_limit
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+_ENTRIES: Final = (
+    1 << 15
+) + 64  # of eight bytes; the block is the next power of two, and half of it stays free
+_WAIT_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 0.05
+
+
+def _call(function: Callable[[], _T]) -> _T:
+    return function()
+
+
+_call.__code__ = _call.__code__.replace(co_stacksize=_ENTRIES)
+
+
+def with_room(function: Callable[[], _T]) -> _T:
+    """Calls a function with room for its calls; waits up to two seconds for the memory of that.
+
+    Raises:
+        MemoryError: there is none for so long; the function was not called.
+    """
+    end = time.monotonic() + _WAIT_SECONDS
+    has_begun = False
+
+    def begin() -> _T:
+        nonlocal has_begun
+        has_begun = True
+        return function()
+
+    while True:
+        try:
+            return _call(*(begin,))  # not specialized, so that it fails with MemoryError
+        except MemoryError:
+            if has_begun or time.monotonic() > end:
+                raise
+        time.sleep(_LOOK_SECONDS)
+
+
+def roomy(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Makes a function, which a thread begins with, have room; see `with_room`."""
+
+    @wraps(function)
+    def with_its_room(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return with_room(partial(function, *args, **kwargs))
+
+    return with_its_room
+
+
+class RoomyIterator(Generic[_T]):
+    """An iterator for threads of other libraries, such as DuckDB and gRPC; each step has room."""
+
+    def __init__(self, inner: Iterator[_T]) -> None:
+        self._inner = inner
+
+    def __iter__(self) -> RoomyIterator[_T]:
+        return self
+
+    def __next__(self) -> _T:
+        return with_room(self._inner.__next__)
+
+
+def give_threads_room() -> None:
+    """Gives all threads that begin from now on room, and counts it beside the memory limit.
+
+    A thread that finds no memory for it runs without: it has its first block.
+    """
+    threading.Thread.run = _run_with_room  # type: ignore[method-assign, assignment]
+
+
+_run: Final[Callable[[threading.Thread], None]] = threading.Thread.run
+
+
+def _run_with_room(thread: threading.Thread) -> None:
+    memory_limit.count_room()
+    try:
+        _run_once(partial(_run, thread))
+    finally:
+        memory_limit.end_room()
+
+
+def _run_once(run: Callable[[], None]) -> None:
+    has_begun = False
+
+    def begin() -> None:
+        nonlocal has_begun
+        has_begun = True
+        run()
+
+    try:
+        with_room(begin)
+    except MemoryError:
+        if has_begun:
+            raise
+        run()
