@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import data_dir, open_store
 
 if TYPE_CHECKING:
     from seqstore.store.backup.job import TransferJob
 
 _CORRUPTED: Final = 5
-_LINE_SECONDS: Final = 1.0
 _MIB: Final = 2**20
 _Database = Annotated[str, typer.Argument(metavar="DB", help="The database.")]
 _Target = Annotated[
@@ -57,6 +55,7 @@ def ship(
 ) -> None:
     """Ship the catalog to another place from now on, so that the store survives its host."""
     with open_store(ctx) as store:
+        progress.doing(f"the first copy of the catalog to {target}")
         store.shipping.begin(_absolute(target))
         status = store.shipping.status()
     if status is not None:
@@ -111,6 +110,7 @@ def _take_over(ctx: typer.Context, shipped: str, *others: str) -> None:
 
     if any(others):
         raise typer.BadParameter("--from restores a whole store: give no database, table or timestamp")
+    progress.doing(f"the catalog from {shipped}")
     restored = restore_store(_absolute(shipped), data_dir(ctx))
     output.say(
         f"epoch {restored.epoch}: all commits up to {restored.commit} are there; the old host is fenced"
@@ -133,7 +133,7 @@ def backups(
         output.say(f"{found.database}.{found.label} {found.timestamp}: {what}{size}")
     if not verify:
         return
-    faults = backup_faults(place, _counting())
+    faults = backup_faults(place, lambda done, total: progress.done(done, total, "files"))
     for fault in faults:
         output.say(fault)
     if faults:
@@ -146,30 +146,16 @@ def _absolute(target: str) -> str:
 
 
 def _progress() -> Callable[[TransferJob], None]:
-    """Returns a function that prints a line for each state, and one a second within it."""
-    said: tuple[str, str] = ("", "")
-    due = 0.0
+    """Returns a function that prints a line for each state, and shows how far a job is within it."""
+    said = ""
 
     def say(job: TransferJob) -> None:
-        nonlocal said, due
-        size = f"{job.bytes_done / _MIB:.1f}/{job.bytes_total / _MIB:.1f} MiB"
-        amount = f"{job.files_done}/{job.files} files, {size}"
-        line = (job.state, amount)
-        if line != said and (job.state != said[0] or time.monotonic() >= due):
-            said, due = line, time.monotonic() + _LINE_SECONDS
+        nonlocal said
+        amount = f"{job.files_done}/{job.files} files, {progress.size(job.bytes_done, job.bytes_total)}"
+        progress.doing(job.state)
+        progress.counted(lambda: amount)
+        if job.state != said:
+            said = job.state
             output.say(f"{job.state} {amount}")
-
-    return say
-
-
-def _counting() -> Callable[[int, int], None]:
-    """Returns a function that prints the number of files that were read, once a second."""
-    due = time.monotonic() + _LINE_SECONDS
-
-    def say(done: int, total: int) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + _LINE_SECONDS
-            output.say(f"{done}/{total} files")
 
     return say

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -12,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import Allow, open_store, quick_imports
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
-    from seqstore.loaders.broker.run import OnProgress
 
 
 class Engine(StrEnum):
@@ -58,7 +54,7 @@ def broker_load(
     spec = read_spec(file, label=label)
     if engine is not None:
         spec = replace(spec, properties={**spec.properties, "engine": engine.value})
-    with open_store(ctx) as store, _progress() as on_progress:
+    with open_store(ctx) as store:
         master = store.settings.load_spark_master if spark_master is None else spark_master
         # A user with the job file can read the files beside it, and secrets, without this program.
         allowed = [*store.settings.load_paths, *(allow or []), str(file.parent)]
@@ -67,7 +63,7 @@ def broker_load(
             store,
             spec,
             allowed,
-            on_progress=on_progress,
+            on_progress=show_progress,
             spark_master=master,
             references=[secret for path in paths for secret in uri_references(path).values()],
         )
@@ -97,27 +93,7 @@ def report(job: LoadJob) -> None:
         raise typer.Exit(_REJECTED if job.filtered > 0 else _FAILED)
 
 
-@contextmanager
-def _progress() -> Iterator[OnProgress]:
-    """Yields a bar on standard error while a terminal shows it."""
-    if not sys.stderr.isatty():
-        yield lambda job: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[files]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        shown = bar.add_task("PENDING", total=100, files="")
-
-        def on_progress(job: LoadJob) -> None:
-            files = f"{job.files_done}/{job.files} files"
-            bar.update(shown, description=job.state, completed=job.percent, files=files)
-
-        yield on_progress
+def show_progress(job: LoadJob) -> None:
+    """Shows how far a job is."""
+    progress.doing(job.state)
+    progress.counted(lambda: f"{job.percent} %, {job.files_done} of {job.files} files")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import open_store, split_table
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def changes(
                 at = last
             if not follow:
                 return
-            time.sleep(_POLL_SECONDS)
+            with progress.paused():
+                time.sleep(_POLL_SECONDS)
 
 
 def _directory(path: Path) -> OutDirectory:
@@ -121,6 +122,8 @@ def _begin(outgoing: OutgoingChanges, target: OutDirectory | OutTopic | None, si
 
 
 def _put(lines: Iterator[str], target: OutDirectory | OutTopic | None, first: int, last: int) -> None:
+    progress.doing(f"versions {first} to {last}")
+    lines = progress.counting(lines, "lines")
     if target is not None:
         target.write(first, last, lines)
         return

@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import open_store, quick_imports, split_table
 
 _DONE: Final = ("Success", "Publish Timeout")
@@ -42,6 +42,7 @@ def stream_load(
     with quick_imports():
         from seqstore.loaders.stream_load import stream_load as load
 
+    progress.doing(f"{file} into {table}")
     with open_store(ctx) as store, _open(file) as body:
         reply = load(store, database, name, body, headers)
     output.reply(reply)
@@ -62,40 +63,31 @@ def _parse_header(text: str) -> tuple[str, str]:
 
 @contextmanager
 def _open(file: str) -> Iterator[Any]:
-    """Opens the body, with a progress bar on a terminal."""
+    """Opens the body, and counts what is read of it."""
     with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as body:
-        if not sys.stderr.isatty():
-            yield body
-            return
-        with _Progress(body) as shown:
-            yield shown
+        counted = _Counted(body)
+        progress.counted(counted.amount)
+        yield counted
 
 
-class _Progress:
-    """A body that draws on standard error how far it was read."""
+class _Counted:
+    """A body that knows how far it was read."""
 
     closed = False
 
     def __init__(self, body: BinaryIO) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
-
         self._body = body
+        self._read = 0
         status = os.fstat(body.fileno())
-        total = status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe has no length
-        columns = BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._task = self._bar.add_task("", total=total)
+        self._size = status.st_size if stat.S_ISREG(status.st_mode) else None  # a pipe has no length
+
+    def amount(self) -> str:
+        """Returns how much was read."""
+        return f"{progress.size(self._read, self._size)} read"
 
     def read(self, size: int = -1) -> bytes:
         data = self._body.read(size)
-        self._bar.advance(self._task, len(data))
+        self._read += len(data)
         return data
 
     def readable(self) -> bool:
@@ -103,10 +95,3 @@ class _Progress:
 
     def close(self) -> None:
         self.closed = True
-
-    def __enter__(self) -> _Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        self._bar.stop()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.broker_load import report
+from seqstore.cli.broker_load import report, show_progress
 from seqstore.cli.context import open_store, split_table
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def load_files(
         load = FilesLoad(into, names, form.lower(), separator, timezone, store.settings.schema_registries)
         is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
         folders = [os.path.dirname(path) for path in load.files]
-        _, job = BrokerLoad(store, load.spec(), folders).run()
+        _, job = BrokerLoad(store, load.spec(), folders, on_progress=show_progress).run()
         if is_new and job.state == CANCELLED:
             store.drop_table(into)
             output.say(f"DROP TABLE {into};")

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from seqstore import __version__
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.backup import backup, backups, restore, ship
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
@@ -35,6 +35,8 @@ from seqstore.cli.top import top
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
+# These show by themselves what they do.
+_WITHOUT_PROGRESS: Final = frozenset({"serve", "top", "demo"})
 _FILES: Final = {
     "default.toml": "all settings, for serve --config",
     "loads": "example jobs of broker-load",
@@ -134,6 +136,10 @@ def options(
         ),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", envvar="SEQSTORE_QUIET", help="Show no progress on standard error."),
+    ] = False,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version),
@@ -145,6 +151,9 @@ def options(
         raise typer.BadParameter("give either --url or --data-dir")
     server = Server(url, user, certificates) if url is not None else None
     ctx.obj = keep(Settings(None if server is not None else data_dir, debug, server))
+    name = ctx.invoked_subcommand
+    if name is not None and name not in _WITHOUT_PROGRESS:
+        ctx.with_resource(progress.shown(name, is_quiet=quiet))
 
 
 def _is_given(ctx: typer.Context, name: str) -> bool:

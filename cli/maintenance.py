@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import data_dir, open_store, split_table
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def optimize(
         raise typer.BadParameter("--purge cannot be combined with --full or --zorder-by")
     columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
     with open_store(ctx, elsewhere=True) as store:
-        for name in _names(store, tables):
+        for name in progress.each(_names(store, tables)):
             table = store.table(name)
             result = table.purge() if purge else table.optimize(zorder_by=columns, full=full)
             if not result.made_version:
@@ -59,7 +59,7 @@ def vacuum(
 ) -> None:
     """Remove old versions, and the files that only they need."""
     with open_store(ctx, elsewhere=True) as store:
-        for name in _names(store, tables):
+        for name in progress.each(_names(store, tables)):
             result = store.table(name).vacuum(retention_seconds=retain_seconds, dry_run=dry_run)
             held = f", held: {', '.join(map(str, result.held))}" if result.held else ""
             output.say(
@@ -91,6 +91,7 @@ def repair(
     """Rebuild a damaged or lost catalog from its remains, a copy and the segment files."""
     from seqstore.store.repair.repair import repair as repaired
 
+    progress.doing(f"the catalog of {directory or data_dir(ctx)}")
     for line in repaired(directory or data_dir(ctx), copy=copy, dry_run=dry_run).lines():
         output.say(line)
 

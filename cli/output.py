@@ -18,6 +18,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from seqstore.cli import progress
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -255,6 +257,7 @@ def as_markdown(table: pa.Table) -> str:
 
 
 def _write(stream: Any, line: str) -> None:
+    progress.clear()
     try:
         stream.write(line + "\n")
     except UnicodeEncodeError:  # a terminal that is not UTF-8 shows what it can

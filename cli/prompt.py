@@ -21,7 +21,7 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.output import Format
 from seqstore.store.errors import StoreError
 from seqstore.store.sql import Result, Session
@@ -123,9 +123,10 @@ class Prompt:
         """Reads one or more whole statements; empty when the user dropped them, None at the end."""
         try:
             # An exception in the terminal's event loop is a defect here, no reason to wait for Enter.
-            text = self._lines.prompt(
-                f"seqstore [{self.session.database or '(none)'}]> ", set_exception_handler=False
-            )
+            with progress.paused():
+                text = self._lines.prompt(
+                    f"seqstore [{self.session.database or '(none)'}]> ", set_exception_handler=False
+                )
         except EOFError:
             return None
         except KeyboardInterrupt:
@@ -142,6 +143,7 @@ class Prompt:
         is_vertical = text.rstrip().rstrip(";").endswith("\\G")
         text = text.rstrip().rstrip(";").removesuffix("\\G") if is_vertical else text
         started = time.perf_counter()
+        progress.doing("")
         try:
             for result in self.session.execute(text):
                 self._show(result, time.perf_counter() - started, is_vertical=is_vertical)

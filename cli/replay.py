@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import open_store, split_table
 
 _SHOWN: Final = 20
@@ -25,6 +25,7 @@ def replay_letters(
     from seqstore.loaders.dead_letters.replay import replay
 
     with open_store(ctx) as store:
+        progress.doing(f"dead letters of {table}")
         done = replay(store, table, where)
     left = [{"id": key, "reason": reason} for key, reason in done.left[:_SHOWN]]
     answer = {"LoadedRows": done.loaded, "LeftRows": len(done.left), "Left": left}

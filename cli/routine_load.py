@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import Allow, open_store, split_table
 from seqstore.cli.output import Format
 
@@ -74,7 +74,8 @@ def start(
             signal.signal(number, lambda *_: ended.set())
         runner.start()
         output.say("ready")
-        ended.wait()
+        with progress.paused():
+            ended.wait()
         runner.stop()
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import Allow, Server, data_dir, quick_imports, server
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
     from seqstore.store.sql import Session
 
+_HEAD_CHARACTERS: Final = 60
 _CREATE_DATABASE: Final = re.compile(
     r"(?:\s+|(?:--|#)[^\n]*\n|/\*.*?\*/|;)*CREATE\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE | re.DOTALL
 )
@@ -61,6 +62,7 @@ def sql(
 
             Prompt(session, form).run()
             return
+        progress.doing(_head(text))
         started = time.perf_counter()
         for result in session.execute(text):
             if result.rows is not None:
@@ -98,6 +100,12 @@ def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterat
     with store, Session(store, server=ServerContext(load_jobs=StoreLoadJobs(store))) as session:
         yield session
         store.schema_changes.wait()  # Ctrl-C leaves its jobs to the next opening of the store
+
+
+def _head(text: str) -> str:
+    """Returns the beginning of a text on one line."""
+    line = " ".join(text[:_HEAD_CHARACTERS].split())
+    return line if len(text) <= _HEAD_CHARACTERS else f"{line} .."
 
 
 def _makes_database(text: str | None) -> bool:

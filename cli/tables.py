@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from seqstore.cli import output
+from seqstore.cli import output, progress
 from seqstore.cli.context import open_store, split_table
 from seqstore.cli.output import Format
 
@@ -82,7 +82,7 @@ def check(
     is_sound = True
     with open_store(ctx, elsewhere=True) as store:
         names = tables or [f"{d}.{t}" for d in store.databases() for t in store.tables(d)]
-        for name in names:
+        for name in progress.each(names):
             findings = store.table(name).check()
             for finding in findings:
                 output.say(f"{name}: {finding}")

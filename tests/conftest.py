@@ -35,6 +35,7 @@ pytest_plugins = ["tests.distribution", "tests.long_tests"]
 gc.disable()  # while tests are collected: a quarter of that time, and hardly anything is garbage
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
+os.environ.setdefault("SEQSTORE_QUIET", "1")  # a slow machine shows progress of what a test reads
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,19 +18,17 @@ import contextlib
 import logging
 import secrets
 import select
-import shutil
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.clients.listener import Listener
 from seqstore.cli.scan.request_frames import RequestFrames, RequestRefusedError
+from seqstore.cli.scan.socket_folder import SocketFolder
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime.memory_pool import MemoryPool
 
@@ -77,9 +75,9 @@ class FlightGate:
         self._listener = Listener("Flight", address, limits, new_number, self._connect)
         self._limits = limits
         self._tls = tls
-        self._folder = Path(tempfile.mkdtemp(prefix="seqstore-flight-"))  # of mode 0700
+        self._folder = SocketFolder()
         self._header = f"x-{secrets.token_hex(16)}"
-        self.inside = f"grpc+unix://{self._folder}/grpc"
+        self.inside = f"grpc+unix://{self._folder.path}/grpc"
 
     @property
     def port(self) -> int:
@@ -98,7 +96,7 @@ class FlightGate:
     def stop(self) -> None:
         """Closes the port and every connection."""
         self._listener.stop()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
     def caller(self, headers: dict[str, list[str]]) -> Caller:
         """Returns the sender of a request with these headers.

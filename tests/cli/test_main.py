@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,8 +18,6 @@ from seqstore.cli.main import app, exit_code
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.loaders.broker.toml_spec import read_spec as broker_spec
 from seqstore.loaders.routine.toml_spec import read_spec as routine_spec
-from tests.support.children import MODULES
-from tests.support.forks.forked import ForkedPython, run_forked
 from tests.support.printed import WORKED_EXAMPLE
 
 Invoke = Callable[..., Any]
@@ -350,25 +347,6 @@ def test_one_blank_after_the_colon_of_a_header_is_dropped_and_no_more(
     result = run("stream-load", "test.t", "-T", str(data), "-H", header)
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["NumberLoadedRows"] == 1
-
-
-def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
-    data = tmp_path / "rows.csv"
-    data.write_text("1\ta\n")
-    command = ["-m", "seqstore.cli.main", "--data-dir", str(tmp_path / "data")]
-    run_forked(*command, "sql", "-e", TABLE).check_returncode()
-    ours, theirs = pty.openpty()
-    with os.fdopen(theirs, "wb", buffering=0) as screen:
-        done = ForkedPython(
-            [*command, "stream-load", "test.t", "-T", str(data)],
-            environment={**os.environ, "PYTHONPATH": MODULES, "TERM": "xterm", "COLUMNS": "100"},
-            stderr=screen,
-        )
-        printed = done.communicate()
-    drawn = os.read(ours, 65536).decode()
-    os.close(ours)
-    assert "bytes" in drawn
-    assert json.loads(printed)["Status"] == "Success"
 
 
 def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Invoke, tmp_path: Path) -> None:
