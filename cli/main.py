@@ -26,6 +26,7 @@ from seqstore.cli.load import stream_load
 from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.numpy_sorts import prefer_avx2_sorts
+from seqstore.cli.plain_options import convert_plainly
 from seqstore.cli.replay import replay_letters
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import ServeCommand, serve
@@ -54,6 +55,16 @@ class _Commands(TyperGroup):
         formatter.write("\nFiles:\n")
         for name, use in _FILES.items():
             formatter.write(f"  {use:34}{conf}/{name}\n")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        convert_plainly(self.get_params(ctx))
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        command = super().get_command(ctx, cmd_name)
+        convert_plainly(command.get_params(ctx) if command is not None else ())
+        return command
 
     def invoke(self, ctx: Any) -> Any:
         try:

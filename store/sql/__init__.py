@@ -7,14 +7,14 @@ write        the rows of INSERT, UPDATE, DELETE and MERGE
 session      sessions, variables, privileges, processes, information_schema
 statements   one module a family of statements: their words, a parse and a run function
 
-Sessions and statements are imported when they are first used: loads need no more than expressions.
+Sessions and each family of statements are imported when they are first used: loads need only expressions.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.sql.result import Result
-from seqstore.store.sql.session.statement_kind import all_kinds, parse
+from seqstore.store.sql.session.statement_kind import parse
 
 if TYPE_CHECKING:
     from seqstore.store.sql.session.server_context import ServerContext
@@ -30,7 +30,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(_LATE[name]), name)
-    all_kinds()  # imports the statements, which stand above sessions
     return found
 
 

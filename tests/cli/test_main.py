@@ -184,17 +184,51 @@ def test_history_and_check_tell_what_happened(run: Invoke, tmp_path: Path) -> No
         assert store.table("test.t").check() == []
 
 
-def test_help_imports_nothing_heavy() -> None:
-    program = (
-        "import sys; from seqstore.cli.main import app\ntry: app(['--help'])\nfinally: "
-        "print(*sys.modules, file=sys.stderr)"
-    )
+# What takes long to import, and what of the engine a short command has no use for.
+HEAVY = {
+    "aiohttp", "asyncio", "confluent_kafka", "cryptography", "duckdb", "grpc", "obstore",
+    "opentelemetry", "pandas", "prometheus_client", "prompt_toolkit", "pyarrow.csv", "pyarrow.flight",
+    "pyarrow.json", "pyarrow.orc", "pydantic", "pyiceberg", "pyspark", "rich", "xml", "seqstore.cli.server",
+    "seqstore.loaders.broker", "seqstore.loaders.csv", "seqstore.loaders.json", "seqstore.loaders.routine",
+    "seqstore.loaders.spark", "seqstore.store.remote.connection", "seqstore.store.sql.statements.accounts",
+}  # fmt: skip
+ENGINE = {"numpy", "pyarrow", "lmdb", "seqstore.loaders", "seqstore.store", "sqlglot"}
+
+
+def modules_of(program: str) -> set[str]:
+    """Runs a program in a new interpreter and returns the modules it has imported at its end."""
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+        [
+            sys.executable,
+            "-c",
+            f"import sys\ntry:\n {program}\nfinally:\n print(*sys.modules, file=sys.stderr)",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert "stream-load" in done.stdout
-    heavy = {"pyarrow", "duckdb", "seqstore.store", "seqstore.loaders", "sqlglot", "numpy", "asyncio"}
-    assert not heavy & set(done.stderr.split())
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import seqstore", "from seqstore.cli.main import app; app(['--help'])"],
+    ids=["package", "help"],
+)
+def test_the_package_and_help_import_neither_engine_nor_anything_heavy(program: str) -> None:
+    assert not (HEAVY | ENGINE) & modules_of(program)
+
+
+def test_a_query_without_tables_imports_nothing_heavy_but_the_engine(tmp_path: Path) -> None:
+    """typer imported pydantic, and SELECT all families of statements."""
+    Store.open(tmp_path / "data", create=True).close()
+    arguments = ["--data-dir", str(tmp_path / "data"), "sql", "-e", "SELECT 1"]
+    imported = modules_of(f"from seqstore.cli.main import app; app({arguments})")
+    assert not HEAVY & imported
+    assert imported >= ENGINE - {"seqstore.loaders"}
+    families = {name for name in imported if name.startswith("seqstore.store.sql.statements.")}
+    assert families == {"seqstore.store.sql.statements.query"}
 
 
 def test_commands_import_neither_pandas_nor_spark(tmp_path: Path) -> None:

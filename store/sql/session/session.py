@@ -31,7 +31,7 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session_transaction import SessionTransaction
-from seqstore.store.sql.session.statement_kind import kinds_by_class, parse
+from seqstore.store.sql.session.statement_kind import kind_of, parse
 from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.session.workload import LIMITED
@@ -133,7 +133,7 @@ class Session:
 
     def run(self, statement: object) -> Result:
         """Runs one statement."""
-        kind = kinds_by_class().get(type(statement))
+        kind = kind_of(type(statement))
         if kind is None:
             raise InvalidInputError(
                 f"{type(statement).__name__} statements cannot be run", kind="not_supported"

@@ -1,7 +1,8 @@
 """Kinds of statements, and the parse of a text by the kind that the first words of each statement name.
 
 1. Every module of `sql.statements` is one family of statements and lists its kinds in `KINDS`. A new family
-   needs only a new module there.
+   needs only a new module there. A statement of the words in `HOMES` imports only the families named there;
+   any other statement imports all of them.
 2. A kind has the words it starts with, the class of its value, a function that parses the rest, and one that
    runs it.
 3. Of all kinds whose words a text starts with, the one with the most words parses it. A `*` among the words
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
 from seqstore.store.sql.parse.nesting import levels_checked
@@ -27,6 +30,7 @@ C = TypeVar("C")  # the session, whose module imports this one
 # Programs repeat short queries, whose parsing is slower than their evaluation.
 _REMEMBERED_LENGTH_MAX: Final = 2000
 _KINDS: Final = "seqstore.store.sql.statements"
+_known: dict[type, StatementKind[Any, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -51,19 +55,38 @@ class StatementKind(Generic[S, C]):
 
 
 @cache
-def all_kinds() -> tuple[StatementKind[Any, Any], ...]:
-    """Collects the kinds of every module in `sql.statements`."""
-    found: list[StatementKind[Any, Any]] = []
-    for module in pkgutil.iter_modules(importlib.import_module(_KINDS).__path__):
-        found += importlib.import_module(f"{_KINDS}.{module.name}").KINDS
-    return tuple(found)
+def _family_names() -> tuple[str, ...]:
+    return tuple(module.name for module in pkgutil.iter_modules(importlib.import_module(_KINDS).__path__))
+
+
+def _families(names: Iterable[str]) -> list[ModuleType]:
+    """Imports some modules of `sql.statements`."""
+    return [importlib.import_module(f"{_KINDS}.{name}") for name in names]
+
+
+def _homes() -> dict[str, tuple[str, ...]]:
+    homes: dict[str, tuple[str, ...]] = importlib.import_module(_KINDS).HOMES
+    return homes
+
+
+def _names_of(first_word: str) -> tuple[str, ...]:
+    """Names the modules that hold all kinds and wrappers of a first word."""
+    return _homes().get(first_word) or _family_names()
 
 
 @cache
-def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]]:
-    """Groups word lists and kinds by their first word, the longest first."""
+def all_kinds() -> tuple[StatementKind[Any, Any], ...]:
+    """Collects the kinds of every module in `sql.statements`, and so imports all of them."""
+    return tuple(kind for module in _families(_family_names()) for kind in module.KINDS)
+
+
+@cache
+def _by_first_word(
+    families: tuple[str, ...],
+) -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]]:
+    """Groups word lists and kinds of some modules by their first word, the longest first."""
     found: dict[str, list[tuple[tuple[str, ...], StatementKind[Any, Any]]]] = {}
-    for kind in all_kinds():
+    for kind in (kind for module in _families(families) for kind in module.KINDS):
         for start in kind.starts if not kind.is_around else ():
             words = tuple(start.split())
             found.setdefault(words[0], []).append((words, kind))
@@ -76,6 +99,17 @@ def _by_first_word() -> dict[str, list[tuple[tuple[str, ...], StatementKind[Any,
 def kinds_by_class() -> dict[type, StatementKind[Any, Any]]:
     """Returns each kind by the class of its parsed statements."""
     return {kind.statement: kind for kind in all_kinds()}
+
+
+def kind_of(statement: type) -> StatementKind[Any, Any] | None:
+    """Returns the kind of a class of parsed statements, None for any other class."""
+    if statement not in _known:
+        for name in {name for names in _homes().values() for name in names}:
+            module = sys.modules.get(f"{_KINDS}.{name}")
+            _known.update({kind.statement: kind for kind in getattr(module, "KINDS", ())})
+    if statement not in _known:
+        _known.update(kinds_by_class())
+    return _known.get(statement)
 
 
 def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
@@ -95,7 +129,7 @@ def _matches(stream: TokenStream, words: tuple[str, ...]) -> bool:
 
 
 def _first_words() -> list[str]:
-    found = _by_first_word().items()
+    found = _by_first_word(_family_names()).items()
     return sorted(w for w, kinds_ in found if w.isalpha() and not all(kind.is_refused for _, kind in kinds_))
 
 
@@ -123,23 +157,22 @@ def _parsed_query(text: str) -> Query | None:
 
 def parse_statement(stream: TokenStream) -> Any:
     """Reads one statement to its end, as a value of the class that its kind names."""
-    wrapper = _wrappers().get(stream.first_word)
+    wrapper = _wrappers(_names_of(stream.first_word)).get(stream.first_word)
     statement = wrapper(stream) if wrapper is not None else None
     return statement if statement is not None else parse_plain_statement(stream)
 
 
 @cache
-def _wrappers() -> dict[str, Callable[[TokenStream], Any]]:
-    """Collects the `WRAPPERS` of the modules: by first word, the parser of a statement that may stand around
+def _wrappers(families: tuple[str, ...]) -> dict[str, Callable[[TokenStream], Any]]:
+    """Collects the `WRAPPERS` of some modules: by first word, the parser of a statement that may stand around
     another; it returns None for one that does not."""
-    modules = pkgutil.iter_modules(importlib.import_module(_KINDS).__path__)
-    found = (importlib.import_module(f"{_KINDS}.{module.name}") for module in modules)
+    found = _families(families)
     return {word: parse for module in found for word, parse in getattr(module, "WRAPPERS", {}).items()}
 
 
 def parse_plain_statement(stream: TokenStream) -> Any:
     """Reads one statement that stands around no other."""
-    kinds = _by_first_word().get(stream.first_word, ())
+    kinds = _by_first_word(_names_of(stream.first_word)).get(stream.first_word, ())
     for words, kind in kinds:
         if len(words) == 1 or _matches(stream, words):
             stream.at += words.index("*") if "*" in words else len(words)

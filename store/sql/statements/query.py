@@ -26,7 +26,7 @@ from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.places import require_place
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.statement_kind import StatementKind, kinds_by_class, parse_statement
+from seqstore.store.sql.session.statement_kind import StatementKind, kind_of, parse_statement
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.merge_into import clause_match
 from seqstore.store.sql.write.row_change import fallback_reason, run_change
@@ -86,7 +86,7 @@ def _explain(statement: Explain, session: Session) -> Result:
     elif isinstance(explained, DmlStatement):
         lines = _explain_dml(explained, session)
     else:
-        kind = kinds_by_class().get(type(explained))
+        kind = kind_of(type(explained))
         name = kind.starts[0] if kind is not None else type(explained).__name__
         raise InvalidInputError(
             f"EXPLAIN takes SELECT, INSERT, UPDATE, DELETE or MERGE INTO, found {name}", kind="not_supported"
