@@ -62,7 +62,8 @@ def _lookup_hashed(
     if not deleted and any(live.segment.meta.tombstones for live in state.segments.values()):
         names[DELETE_SIGN] = None
     rows = state.take(matches, list(names))
-    same = equal_keys(arrays, probe_keys, [rows.column(name) for name in state.schema.key], None)
+    asked = None if len(probe_keys) == len(arrays[0]) == 1 else probe_keys
+    same = equal_keys(arrays, asked, [rows.column(name) for name in state.schema.key], None)
     if DELETE_SIGN in names and not deleted:
         same &= rows.column(DELETE_SIGN).to_numpy() == 0
     if not same.all():

@@ -112,6 +112,9 @@ class TableState:
         if len(self.segments) == 1 or not len(slots):
             only = next(iter(self.segments.values()), None)
             return only.deletes.is_live(positions) if only else np.zeros(len(slots), dtype=np.bool_)
+        if len(slots) == 1:
+            one = self.segments.get(int(slots[0]))
+            return one.deletes.is_live(positions) if one else np.zeros(1, dtype=np.bool_)
         result = np.empty(len(slots), dtype=np.bool_)
         for slot, rows in rows_by_slot(slots):
             live = self.segments.get(slot)
@@ -247,8 +250,10 @@ def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
     # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
     order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
     ordered = slots[order]
-    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    return [(int(slots[rows[0]]), rows) for rows in np.split(order, starts)]
+    starts = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
+    bounds = [0, *starts.tolist(), len(order)]  # slices take less time than `np.split`
+    found = ordered[bounds[:-1]].tolist()
+    return [(slot, order[first:end]) for slot, first, end in zip(found, bounds, bounds[1:], strict=False)]
 
 
 class StateLoader:

@@ -387,24 +387,21 @@ class Segment:
             return pa.schema([self.stored_schema.field(name) for name in columns]).empty_table()
         batch_of = positions // np.uint32(self.meta.batch_rows)
         if len(positions) == 1 or not (batch_of != batch_of[0]).any():
-            return self._take_within(int(batch_of[0]), positions, columns)
+            local = pa.array(positions - batch_of[0] * np.uint32(self.meta.batch_rows))
+            return pa.Table.from_batches([self.batch(int(batch_of[0]), columns).take(local)])
         order = np.argsort(positions, kind="stable")
-        ascending = positions[order]
-        numbers, starts = np.unique(batch_of[order], return_index=True)
+        ordered = batch_of[order]
+        starts = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist()]
+        local = pa.array(positions[order] - ordered * np.uint32(self.meta.batch_rows))
+        ends = [*starts[1:], len(order)]
         parts = [
-            self._take_within(int(number), piece, columns)
-            for number, piece in zip(numbers, np.split(ascending, starts[1:]), strict=True)
+            self.batch(number, columns).take(local.slice(start, end - start))
+            for number, start, end in zip(ordered[starts].tolist(), starts, ends, strict=True)
         ]
-        taken = pa.concat_tables(parts).combine_chunks()
+        taken = pa.Table.from_batches(parts).combine_chunks()
         if bool((order[1:] > order[:-1]).all()):
             return taken
         return taken.take(pa.array(places_in(order)))
-
-    def _take_within(
-        self, number: int, positions: npt.NDArray[np.uint32], columns: Sequence[str]
-    ) -> pa.Table:
-        local = pa.array(positions - np.uint32(number * self.meta.batch_rows))
-        return pa.Table.from_batches([self.batch(number, columns).take(local)])
 
     def matching(self, predicate: pc.Expression | None, schema: TableSchema) -> Sequence[int]:
         """Returns the batches that may hold a row that satisfies a predicate over a revision's columns."""

@@ -70,7 +70,7 @@ def _homes() -> dict[str, tuple[str, ...]]:
 
 
 def _names_of(first_word: str) -> tuple[str, ...]:
-    """Names the modules that hold all kinds and wrappers of a first word."""
+    """Returns the modules that hold all kinds and wrappers of a first word."""
     return _homes().get(first_word) or _family_names()
 
 

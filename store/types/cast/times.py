@@ -172,6 +172,8 @@ def _as_days(moments: Cast) -> Cast:
 
 def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
     """Rounds Arrow timestamps of any unit half up to `digits`; years outside of 0 to 9999 fail."""
+    if digits == 6 and local.type == _MICROS and _all_fit(local):
+        return Cast(local)
     per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[local.type.unit]
     values = _integers(local)
     if per_second > 10**digits:
@@ -183,6 +185,12 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
     fits = (values >= _FIRST // factor) & (values < _END // factor)
     scaled = np.where(fits, values, 0) * factor
     return outcome(source, _moments(scaled, ~fits | np.asarray(pc.is_null(local))))
+
+
+def _all_fit(moments: pa.Array) -> bool:
+    """Returns whether all microseconds are of the years 0 to 9999."""
+    least, largest = pc.min_max(moments.view(pa.int64())).as_py().values()
+    return least is None or (least >= _FIRST and largest < _END)
 
 
 # ------------------------------------------------------------------------------------------ the row-wise cast
