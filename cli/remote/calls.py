@@ -10,7 +10,9 @@ import pyarrow as pa
 from seqstore.cli.remote.access import Access
 from seqstore.cli.remote.client_sessions import ClientSession, Held
 from seqstore.cli.remote.session_calls import session_call
+from seqstore.cli.remote.stagings import Stagings
 from seqstore.cli.remote.store_calls import STORE_CALLS
+from seqstore.cli.remote.task_calls import SCAN_CALLS, STAGING_CALLS, adopt, staging_call
 from seqstore.store import (
     ClosedError,
     InvalidInputError,
@@ -42,12 +44,14 @@ class Calls:
     Args:
         session: of the client.
         open_session: opens a session for SQL on a database.
+        stagings: the loads that tasks of jobs stage.
     """
 
-    def __init__(self, store: Store, session: ClientSession, open_session: Any) -> None:
+    def __init__(self, store: Store, session: ClientSession, open_session: Any, stagings: Stagings) -> None:
         self.store = store
         self.session = session
         self.open_session = open_session
+        self.stagings = stagings
         self.access = Access(store, session.user)
 
     def run(self, name: str, on: Any, arguments: Mapping[str, Any], rows: pa.Table | None) -> Any:
@@ -69,6 +73,8 @@ class Calls:
             return self._shown(STORE_CALLS[member](self, given))
         if kind == "Table":
             table = self.access.table(on, call)
+            if member in STAGING_CALLS:
+                return self._on_staging(table, member, given)
             found = _on_table(table, member, given)
             if isinstance(found, TransactionRecord) and not self.access.may_end(table.database, found):
                 return None  # a label of other tables, which does not exist for the user
@@ -90,11 +96,17 @@ class Calls:
                 table = self.session.held("TransactionTable", each).value
                 if table.writes:
                     self.access.require("LOAD", table.name)
+        if isinstance(value, Load) and name == "adopt":
+            return adopt(self.stagings, self.session.user, value, given)
         if isinstance(value, TransactionTable) and name == "merge":
             return _clauses(value.merge, given).run()
         result = _member(value, name, given)
         owner = held.owner or number
         return self._shown(result, held.table, Held("", None, lock=held.lock, owner=owner))
+
+    def _on_staging(self, table: Table, name: str, given: dict[str, Any]) -> Any:
+        found = staging_call(self.stagings, self.session.user, table, name, given)
+        return {"handle": self.session.add(found)} if isinstance(found, Held) else found
 
     def _opened(self, held: Held, number: int, name: str) -> Any:
         """Opens a table of a transaction, or of a moment; the same one every time."""
@@ -166,6 +178,8 @@ def _described(access: Access, held: Held, number: int) -> dict[str, Any]:
 
 
 def _on_table(table: Table, name: str, given: dict[str, Any]) -> Any:
+    if name in SCAN_CALLS:
+        return SCAN_CALLS[name](table, given)
     if name == "outcome":
         return _outcome(table, str(given.get("label", "")))
     if name == "merge":

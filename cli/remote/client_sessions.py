@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seqstore.cli.remote.replies import Replies
+from seqstore.cli.remote.stagings import Staging
 from seqstore.store import Load, StoreError, Transaction, UnavailableError
 from seqstore.store.errors import ClosedError, NotFoundError
 
@@ -33,7 +34,7 @@ class Held:
 
     Attributes:
         kind: of its calls, see `store.remote.surface`.
-        value: a load, a transaction or one of its tables, a snapshot, a session.
+        value: a load, a transaction or one of its tables, a snapshot, a session, a staged load.
         table: `db.table` of its privileges, empty for objects of several tables.
         lock: one call at a time; the tables and loads of a transaction share its lock.
         opened: the tables that a transaction has opened.
@@ -156,6 +157,8 @@ def close(held: Held) -> None:
                 held.value.rollback("the client ended")
             elif held.kind in ("Snapshot", "StoreSnapshot", "Session") and not held.owner:
                 held.value.close()
+            elif isinstance(held.value, Staging):
+                held.value.leave()
         except StoreError as error:
             _LOG.warning("a %s of a client that ended is left to the next sweep: %s", held.kind, error)
 

@@ -21,6 +21,7 @@ from seqstore.cli.clients.audit_log import Client, Event
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote.calls import Calls, call_of
 from seqstore.cli.remote.client_sessions import ClientSession, ClientSessions
+from seqstore.cli.remote.stagings import Stagings
 from seqstore.store import ClosedError, InvalidInputError, NotFoundError, StoreError, UnavailableError
 from seqstore.store.remote import requests
 from seqstore.store.remote.failures import failure
@@ -59,15 +60,18 @@ class RemoteService:
 
     Args:
         lease_seconds: the time after which a silent client has ended.
+        staging_seconds: the time after which a load has ended whose job is not connected.
     """
 
-    def __init__(self, sessions: ServerSessions, lease_seconds: float) -> None:
+    def __init__(self, sessions: ServerSessions, lease_seconds: float, staging_seconds: float) -> None:
         self._sessions = sessions
         self._clients = ClientSessions(lease_seconds)
+        self._stagings = Stagings(sessions.store, staging_seconds)
 
     def stop(self) -> None:
-        """Ends the sessions of all clients."""
+        """Ends the sessions of all clients, and the loads that jobs stage."""
         self._clients.stop()
+        self._stagings.stop()
 
     def act(self, caller: Caller, action: str, body: bytes) -> bytes:
         """Answers an action; errors are replies, too."""
@@ -233,7 +237,7 @@ class RemoteService:
             number = self._sessions.new_number()
             return self._sessions.open(caller.client.user, number, lambda _: True, database)
 
-        return Calls(self._sessions.store, owner, open_session)
+        return Calls(self._sessions.store, owner, open_session, self._stagings)
 
 
 class RemoteError(Exception):

@@ -64,7 +64,16 @@ class _Tokens:
         check_reachable(account, address)
         if rank_of(user_and_host(user)[1], address) is None:
             raise AccessDeniedError("the token is of a user at another host", kind="bad_password")
+        self._renew(token)
         return user
+
+    def _renew(self, token: str) -> None:
+        """Lets a token that is used last, as jobs do that run for longer than a day."""
+        with self._lock:
+            found = self._users.get(token)
+            if found is not None:
+                self._users[token] = *found[:2], time.monotonic() + _TOKEN_SECONDS
+                self._users.move_to_end(token)
 
 
 class Login(flight.ServerMiddleware):  # type: ignore[misc]

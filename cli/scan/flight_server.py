@@ -49,6 +49,7 @@ _LIMITS: Final = ConnectionLimits()
 _UNREAD_SECONDS_MAX: Final = 2.0
 _PREFIX_BYTES: Final = len(requests.PREFIX)
 _LEASE_SECONDS: Final = 60.0
+_STAGING_SECONDS: Final = 3600.0
 _QUERIES: Final = {"CommandStatementQuery": 1, "TicketStatementQuery": 1, "CommandPreparedStatementQuery": 1}
 _UPDATES: Final = {"CommandStatementUpdate": 1, "CommandPreparedStatementUpdate": 1}
 
@@ -97,6 +98,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: for `grpc+tls`; None without encryption.
         limits: of connections, and of calls that run at a time.
         lease_seconds: the time after which a client of `Store.connect` that is silent has ended.
+        staging_seconds: the time after which the load of a job has ended that is not connected.
 
     Raises:
         OSError: the address is in use.
@@ -110,9 +112,10 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         tls: ssl.SSLContext | None = None,
         limits: ConnectionLimits = _LIMITS,
         lease_seconds: float = _LEASE_SECONDS,
+        staging_seconds: float = _STAGING_SECONDS,
     ) -> None:
         self._sessions = sessions
-        self._remote = RemoteService(sessions, lease_seconds)
+        self._remote = RemoteService(sessions, lease_seconds, staging_seconds)
         self._admission = Admission(limits)
         if tls is not None:
             tls.set_alpn_protocols(["h2"])

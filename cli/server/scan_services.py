@@ -104,8 +104,8 @@ class FlightService:
             self._settings.flight_port,
         )
         try:
-            lease = self._settings.flight_lease_seconds
-            self._server = FlightSqlServer(self._sessions, host, port, self.tls, limits, lease)
+            times = self._settings.flight_lease_seconds, self._settings.flight_staging_seconds
+            self._server = FlightSqlServer(self._sessions, host, port, self.tls, limits, *times)
         except OSError as error:
             raise _port_taken(self._settings, "flight_port", str(error.strerror or error)) from error
 

@@ -52,6 +52,7 @@ class ServerSettings:
         thrift_port: of the scans of Doris's connectors, Doris's `be_port`; -1 without them, 0 a free port.
         flight_port: of Arrow Flight SQL, Doris's `arrow_flight_sql_port`; -1 without it, 0 a free port.
         flight_lease_seconds: a client of `Store.connect` that is silent for longer has ended.
+        flight_staging_seconds: the load of a Spark job that was not connected for longer has ended.
         disk_free_bytes_min: with less space for the data directory `/health/ready` says no.
         workers: processes that serve clients; 0 for one per core.
         maintenance_seconds: how often every table is checked for compaction and old versions; 0 never.
@@ -87,6 +88,7 @@ class ServerSettings:
     thrift_port: int = -1
     flight_port: int = -1
     flight_lease_seconds: int = 60
+    flight_staging_seconds: int = 3600
     disk_free_bytes_min: int = _GIB
     workers: int = 1
     maintenance_seconds: int = 30

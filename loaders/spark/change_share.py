@@ -16,10 +16,13 @@ import xxhash
 from pyspark.sql.datasource import InputPartition
 
 from seqstore.store import CorruptionError, Table
+from seqstore.store.remote.remote_table import RemoteTable
+from seqstore.store.remote.remote_tasks import RemoteChangeTask
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import StagingId
 
 ROWS_PER_SHARE: Final = 65_536
+ROWS_PER_RANGE: Final = 1_000_000
 _PLAN_BYTES_MAX: Final = 8 * 2**20
 
 
@@ -106,6 +109,31 @@ class ChangeShares:
             file.write(data)
         self._files.append((end, name))
         return ChangeShare(b"", self._disk, name, xxhash.xxh3_64_intdigest(memoryview(data)))
+
+
+class ChangeRange(InputPartition):
+    """The changes of some versions of a table elsewhere, which the task has its server compute."""
+
+    def __init__(self, task: RemoteChangeTask) -> None:
+        super().__init__(None)
+        self.task = task
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yields the changes."""
+        yield from self.task.read()
+
+
+def change_ranges(table: RemoteTable, first: int, last: int) -> list[ChangeRange]:
+    """Cuts the changes of versions `first` to `last` between versions, a range for many changes each."""
+    kept, found, rows, start = table.kept_versions, [], 0, first
+    for info in table.history():
+        if not first <= info.version <= last:
+            continue
+        rows += info.metrics.rows_loaded + info.metrics.rows_deleted
+        if info.version < last and rows >= ROWS_PER_RANGE and info.version in kept:
+            found.append(ChangeRange(table.change_task(start, info.version)))
+            rows, start = 0, info.version + 1
+    return [*found, ChangeRange(table.change_task(start, last))]
 
 
 def _packed(batch: pa.RecordBatch) -> pa.Buffer:

@@ -1,6 +1,9 @@
 """Options of the data source `seqstore`, case aside; read and write share `path` and `table`.
 
 path, table        the store's directory, also as a `file:` URI, and `database.table`
+url                in the place of `path`, a server of the store: `seqstore://host:port`, or `seqstore+tls://..`
+user, password     with `url`; without them SEQSTORE_USER and SEQSTORE_PASSWORD of the driver's environment
+certificates       with `url`, a file on the driver's host: the authorities that the job trusts, in PEM
 version            read this version (`versionAsOf` is the same)
 columns            read only these, separated by commas: Spark passes no columns of a query to a source
 filter             a condition in SQL, comparisons of columns with constants and AND; zone maps prune by it
@@ -30,12 +33,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
-from seqstore.store import InvalidInputError
+from seqstore.loaders.spark.place import Place, place_of
+from seqstore.store import InvalidInputError, Store
 from seqstore.store.catalog.app_ids import check_pair
 from seqstore.store.check.write_modes import UpdateMode, parse_mode, parse_new_key_behavior
 
@@ -83,7 +86,8 @@ HOW_TO_READ: Final = frozenset(["columns", "hidden", "pushdown", "rows_per_parti
 HOW_TO_WRITE: Final = _STAGE
 # Spark passes its own options of a stream too.
 _SPARK: Final = frozenset(["checkpointlocation", "queryname"])
-_KNOWN: Final = _READ | SNAPSHOT_WRITE | _SPARK | {"path", "table"}
+_PLACE: Final = frozenset(["path", "table", "url", "user", "password", "certificates"])
+_KNOWN: Final = _READ | SNAPSHOT_WRITE | _SPARK | _PLACE
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,7 @@ class LoadOptions:
 class SourceOptions:
     """The options of one use of the data source; see the module."""
 
-    path: Path
+    place: Place
     table: str
     version: int | None = None
     columns: tuple[str, ...] | None = None
@@ -190,18 +194,26 @@ class SourceOptions:
         """Refuses options without a meaning for one kind of read or write.
 
         Args:
-            known: options with a meaning, beside path and table, in lower case.
+            known: options with a meaning, beside those of the place and the table, in lower case.
             where: the kind of read or write, for messages.
             passed_over: options without one that are ignored.
 
         Raises:
             InvalidInputError: there is another one.
         """
-        for name in sorted(self.given - {"path", "table", *_SPARK, *known, *passed_over}):
+        for name in sorted(self.given - {*_PLACE, *_SPARK, *known, *passed_over}):
             raise InvalidInputError(
                 f"option {name!r} means nothing to {where}; it takes {', '.join(sorted(known))}",
                 kind="bad_option",
             )
+
+    def of_job(self, store: Store) -> SourceOptions:
+        """Returns the options for the other processes of a job; see `Place.of_job`."""
+        return replace(self, place=self.place.of_job(store))
+
+    def of_task(self) -> SourceOptions:
+        """Returns the options for tasks, which connect by what they are given."""
+        return replace(self, place=self.place.without_password())
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
@@ -217,13 +229,11 @@ class SourceOptions:
                 f"{', '.join(sorted(_KNOWN - _SPARK))}",
                 kind="unknown_option",
             )
-        for name in ("path", "table"):
-            if not given.get(name):
-                raise InvalidInputError(
-                    f"format seqstore needs the options path (the store's directory) and table (db.table); "
-                    f"{name} is missing",
-                    kind="missing_option",
-                )
+        place = place_of(given)
+        if not given.get("table"):
+            raise InvalidInputError(
+                "format seqstore needs the option table (db.table); table is missing", kind="missing_option"
+            )
         if "version" in given and "versionasof" in given:
             raise InvalidInputError(
                 "options version and versionAsOf are the same; set one", kind="bad_option"
@@ -232,7 +242,7 @@ class SourceOptions:
         app = (given.get("txnappid"), _optional_integer("txnversion", given, least=0))
         check_pair(*app)
         return cls(
-            local_path(given["path"]),
+            place,
             given["table"],
             None if version is None else _integer("version", version),
             _columns(given.get("columns")),
@@ -251,20 +261,6 @@ class SourceOptions:
             Path(given["staged_to"]) if "staged_to" in given else None,
             frozenset(given),
         )
-
-
-def local_path(given: str | Path) -> Path:
-    """Returns the path of a directory that may be written as a `file:` URI, as for Spark's own sources.
-
-    Raises:
-        InvalidInputError: the URI names another host.
-    """
-    if not isinstance(given, str) or not given.lower().startswith("file:/"):
-        return Path(given)
-    parts = urlsplit(given)
-    if parts.netloc not in ("", "localhost"):
-        raise _bad_value("path", given, "a directory of this host")
-    return Path(unquote(parts.path))
 
 
 def bytes_of(name: str, given: object) -> int:

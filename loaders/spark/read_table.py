@@ -29,12 +29,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from seqstore.loaders.spark.frame_types import frame_schema, is_kept
-from seqstore.loaders.spark.options import local_path
+from seqstore.loaders.spark.place import Place, StoreAt, options_of
 from seqstore.loaders.spark.registration import register
-from seqstore.store import InvalidInputError, Store
+from seqstore.store import InvalidInputError
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.scan import scan_batches
 from seqstore.store.read.table_state import TableState
+from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.schema.column import DELETE_SIGN, hidden_name
 from seqstore.store.schema.field_ids import file_column
 from seqstore.store.segment.disk import Disk
@@ -57,7 +58,7 @@ _TAKEN: Final = frozenset(["_metadata", _FILE, _ROW, _WORDS])
 
 def read_table(
     spark: SparkSession,
-    path: str | Path,
+    path: str | Path | StoreAt,
     table: str,
     columns: Sequence[str] | None = None,
     *,
@@ -80,26 +81,40 @@ def read_table(
             f"route {route!r} is not known; expected {', '.join(ROUTES)}", kind="bad_option"
         )
     register(spark)
-    path = local_path(path)
-    with Store.open(path, create=False) as store:
+    with Place.of(path).open() as store:
         opened = store.table(table)
+        if isinstance(opened, RemoteTable):
+            if route == "native":
+                raise _not_native(table, "its files are behind a server")
+            with opened.snapshot(version) as seen:
+                projection = Projection.of(seen.schema, columns, hidden=False)
+                return _by_source(spark, path, table, seen.version, projection)
         state = opened.state(version)
         projection = Projection.of(state.schema, columns, hidden=False)
         disk, directory = opened.loader.disk, opened.loader.directory
         reason = "" if route == "source" else _why_not_native(state, projection, disk)
         if route == "source" or (route == "auto" and reason):
-            reader = spark.read.format("seqstore").option("path", str(path)).option("table", table)
-            reader = reader.option("version", str(state.version))
-            return reader.option("columns", ",".join(projection.names)).load()
+            return _by_source(spark, path, table, state.version, projection)
         if reason:
-            raise InvalidInputError(f"{table} cannot be read natively: {reason}", kind="not_native")
+            raise _not_native(table, reason)
         return _native(spark, state, projection, disk, directory)
+
+
+def _not_native(table: str, reason: str) -> InvalidInputError:
+    return InvalidInputError(f"{table} cannot be read natively: {reason}", kind="not_native")
+
+
+def _by_source(
+    spark: SparkSession, path: str | Path | StoreAt, table: str, version: int, projection: Projection
+) -> DataFrame:
+    reader = spark.read.format("seqstore").options(**options_of(path)).option("table", table)
+    return reader.option("version", str(version)).option("columns", ",".join(projection.names)).load()
 
 
 @contextmanager
 def held_table(
     spark: SparkSession,
-    path: str | Path,
+    path: str | Path | StoreAt,
     table: str,
     columns: Sequence[str] | None = None,
     *,
@@ -113,16 +128,12 @@ def held_table(
     Raises:
         InvalidInputError, VersionExpiredError: see `read_table`.
     """
-    with Store.open(local_path(path), create=False) as store:
-        state, lease = store.table(table).hold(version)
-        try:
-            yield read_table(spark, path, table, columns, version=state.version, route=route)
-        finally:
-            lease.release()
+    with Place.of(path).open() as store, store.table(table).snapshot(version) as held:
+        yield read_table(spark, path, table, columns, version=held.version, route=route)
 
 
 def read_tables(
-    spark: SparkSession, path: str | Path, tables: Iterable[str], *, route: str = "auto"
+    spark: SparkSession, path: str | Path | StoreAt, tables: Iterable[str], *, route: str = "auto"
 ) -> dict[str, DataFrame]:
     """Returns several tables as of one moment, by name; frames that are read one by one are not.
 
@@ -133,7 +144,7 @@ def read_tables(
         NotFoundError: no such table.
         InvalidInputError: an unknown route, or an impossible `native`.
     """
-    with Store.open(local_path(path), create=False) as store, store.snapshot() as moment:
+    with Place.of(path).open() as store, store.snapshot() as moment:
         versions = {name: moment.table(name).version for name in tables}
         return {
             name: read_table(spark, path, name, version=version, route=route)

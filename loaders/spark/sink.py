@@ -43,7 +43,8 @@ from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.spark.change_frame import ChangeFrame, read_frame, split_options
 from seqstore.loaders.spark.counters import LoadCounters
 from seqstore.loaders.spark.frame_types import written_schema
-from seqstore.loaders.spark.options import LoadOptions, bytes_of, local_path
+from seqstore.loaders.spark.options import LoadOptions, bytes_of
+from seqstore.loaders.spark.place import Place, StoreAt, ending
 from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import stage_frame
@@ -54,7 +55,6 @@ from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
 from seqstore.store.ddl.named_tables import split_name
 from seqstore.store.load.load import Load
-from seqstore.store.maintenance.recovery import ending
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,7 +118,7 @@ class Feed:
 
 
 def foreach_batch_sink(
-    path: str | Path,
+    path: str | Path | StoreAt,
     table: str | Mapping[str, Select | Feed],
     *,
     driver_bytes_max: int | str | None = None,
@@ -128,7 +128,7 @@ def foreach_batch_sink(
     """Builds a function for `DataStreamWriter.foreachBatch` that loads every epoch into one or more tables.
 
     Args:
-        path: the store's data directory, on the driver's host.
+        path: the store's data directory, on the driver's host; or a store elsewhere, also by its URL alone.
         table: `database.table`, or several of one database with a selection for each; they must exist.
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
@@ -148,7 +148,7 @@ def foreach_batch_sink(
     """
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
-    sink = _Sink(local_path(path), parts, bytes_max, counters)
+    sink = _Sink(_checked(path), parts, bytes_max, counters)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -180,6 +180,16 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
             kind="other_database",
         )
     return tuple(parts)
+
+
+def _checked(at: str | Path | StoreAt) -> str | Path | StoreAt:
+    """Returns where the store is; a path as such, for Spark's option.
+
+    Raises:
+        InvalidInputError: the URL names no store.
+    """
+    place = Place.of(at)
+    return at if place.path is None else place.path
 
 
 def _feeds(table: str | Mapping[str, Select | Feed]) -> dict[str, Feed]:
@@ -220,7 +230,7 @@ class _Part:
 
     @contextmanager
     def rows(
-        self, df: DataFrame, path: Path, table: Table, bytes_max: int
+        self, df: DataFrame, at: str | Path | StoreAt, table: Table, bytes_max: int
     ) -> Iterator[pa.Table | StagedFrame | ChangeFrame]:
         """Yields the part's rows, collected on the driver or staged; messages of changes are read there.
 
@@ -235,7 +245,7 @@ class _Part:
             yield frame.toArrow()
             return
         options = {name: str(value) for name, value in self.given.items() if value is not None}
-        staged = stage_frame(frame, path, self.table, options)
+        staged = stage_frame(frame, at, self.table, options)
         with ending(table, staged.task.load):
             yield staged
 
@@ -255,17 +265,21 @@ class _Part:
 class _Sink:
     """The destination of epochs; see `foreach_batch_sink`."""
 
-    path: Path
+    at: str | Path | StoreAt
     parts: tuple[_Part, ...]
     driver_bytes_max: int | None = None
     counters: LoadCounters | None = field(default=None, compare=False)
+
+    @property
+    def place(self) -> Place:
+        return Place.of(self.at)
 
     @property
     def names(self) -> str:
         return ", ".join(part.table for part in self.parts)
 
     def load(self, df: DataFrame, query_id: str, epoch: int) -> EpochReport:
-        with Store.open(self.path, create=False) as store:
+        with self.place.open() as store:
             tables = [store.table(part.table) for part in self.parts]
             label = _label(query_id, epoch, tables)
             done = _earlier_run(tables, label)
@@ -302,7 +316,7 @@ class _Sink:
                 df = df.persist()
                 stack.callback(df.unpersist)
             found = [
-                stack.enter_context(part.rows(df, self.path, table, bytes_max))
+                stack.enter_context(part.rows(df, self.at, table, bytes_max))
                 for part, table in zip(self.parts, tables, strict=True)
             ]
             if len(tables) == 1:

@@ -48,14 +48,14 @@ from seqstore.loaders.spark.options import (
     SNAPSHOT_WRITE,
     SourceOptions,
 )
+from seqstore.loaders.spark.place import end_loads, ending
 from seqstore.loaders.spark.pushdown import arrow_filter
 from seqstore.loaders.spark.staged_frame import StagedFrame, run_task
 from seqstore.loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
-from seqstore.store import InvalidInputError, Store, Table, TableSchema
+from seqstore.store import InvalidInputError, Table, TableSchema
 from seqstore.store.catalog.app_ids import DUPLICATE
 from seqstore.store.catalog.transaction_record import check_label
 from seqstore.store.load.write_task import StagedRows
-from seqstore.store.maintenance.recovery import end_loads, ending
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask
 from seqstore.store.schema.column import hidden_name
@@ -96,9 +96,9 @@ class SeqstoreSource(DataSource):
     def schema(self) -> StructType:
         asked = self._asked
         if asked.changes:  # Spark calls this for batches and for streams
-            with Store.open(asked.path, create=False) as store:
+            with asked.place.open() as store:
                 return feed_frame_schema(store.table(asked.table), asked.columns)
-        with Store.open(asked.path, create=False) as store:
+        with asked.place.open() as store:
             schema = store.table(asked.table).snapshot(asked.version).schema
         return frame_schema(schema, Projection.of(schema, asked.columns, hidden=asked.hidden).names)
 
@@ -145,15 +145,16 @@ class SnapshotReader(DataSourceReader):
         asked.refuse_others(SNAPSHOT_READ, "a read of one version", HOW_TO_WRITE)
         self._asked = asked
         self._wanted = arrow_schema(schema)
-        with Store.open(asked.path, create=False) as store:
+        with asked.place.open() as store:
             snapshot = store.table(asked.table).snapshot(asked.version)
+            self._asked = asked.of_job(store)
         self._filter = None if asked.filter is None else _parse_filter(snapshot.schema, asked.filter)
         # Later steps run in other processes, perhaps after other loads: they are to see what this one saw.
         self._version = snapshot.version
         self._stored = Projection.of(snapshot.schema, self._wanted.names, hidden=False)
 
     def partitions(self) -> Sequence[InputPartition]:
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             tasks = store.table(self._asked.table).scan_tasks(
                 self._stored.names,
                 self._filter,
@@ -246,12 +247,13 @@ class VersionWriter(DataSourceArrowWriter):
         self._counters = counters
         if overwrite:
             asked.load.refuse_overwriting(asked.table)
-        with Store.open(asked.path, create=False) as store:
+        with asked.place.open() as store:
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
             self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
             columns = written_schema(schema, table.schema)
+            self._asked = asked.of_job(store)
         self._task.check_columns(columns.empty_table())
         self._task.begin()
 
@@ -263,7 +265,7 @@ class VersionWriter(DataSourceArrowWriter):
         if self._asked.staged_to is not None:
             StagedFrame(self._task, shares).hand_over(self._asked.staged_to)
             return
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             table = store.table(self._asked.table)
             with ending(table, self._task.load):
                 self._publish(table, shares)
@@ -308,5 +310,5 @@ class VersionWriter(DataSourceArrowWriter):
 
         Spark also aborts a write that may be committed: when the commit failed, or its process was lost.
         """
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             end_loads(store.table(self._asked.table), [self._task.load])

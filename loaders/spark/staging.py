@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from seqstore.loaders.spark.place import StoreAt, options_of
 from seqstore.loaders.spark.registration import register
 from seqstore.loaders.spark.staged_frame import HANDED_OVER, StagedFrame
 
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def stage_frame(df: DataFrame, path: Path, table: str, options: dict[str, str]) -> StagedFrame:
+def stage_frame(
+    df: DataFrame, path: str | Path | StoreAt, table: str, options: dict[str, str]
+) -> StagedFrame:
     """Has executors stage a frame for a load of this process's Spark application.
 
     Args:
@@ -26,6 +29,6 @@ def stage_frame(df: DataFrame, path: Path, table: str, options: dict[str, str]) 
     register(df.sparkSession)
     with tempfile.TemporaryDirectory(prefix="seqstore-staged-") as directory:
         writer = df.write.format("seqstore").mode("append").options(**options)
-        writer.options(path=str(path), table=table, staged_to=directory).save()
+        writer.options(**options_of(path), table=table, staged_to=directory).save()
         staged: StagedFrame = pickle.loads((Path(directory) / HANDED_OVER).read_bytes())
     return staged

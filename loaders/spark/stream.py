@@ -45,20 +45,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from seqstore.loaders.spark.change_share import ChangeShare, ChangeShares
+from seqstore.loaders.spark.change_share import ChangeRange, ChangeShare, ChangeShares, change_ranges
 from seqstore.loaders.spark.counters import LoadCounters, tell_load
 from seqstore.loaders.spark.driver import driver_process
 from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
 from seqstore.loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
+from seqstore.loaders.spark.place import begun_loads, end_loads, ending
 from seqstore.loaders.spark.staged_frame import run_task
 from seqstore.store import InvalidInputError, LabelExistsError, LoadResult, NotFoundError, Store, Table
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.history.change_feed import CHANGE_TYPE, FEED_FIELDS
 from seqstore.store.load.write_task import StagedRows
-from seqstore.store.maintenance.recovery import begun_loads, end_loads, ending
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.scan_task import ScanTask
-from seqstore.store.segment.load_marker import StagingId
+from seqstore.store.remote.remote_table import RemoteTable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -111,15 +111,16 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._end: int | None = None
         self._shares: ChangeShares | None = None
-        with Store.open(asked.path, create=False) as store:
+        with asked.place.open() as store:
             table = store.table(asked.table)
-            self._table_id, self._revision = table.id, table.schema.revision
-        known = {name.lower() for name in (*table.schema.names, *_FEED_NAMES)}
+            stored = table.schema
+        self._table_id, self._revision = table.id, stored.revision
+        known = {name.lower() for name in (*stored.names, *_FEED_NAMES)}
         unknown = [name for name in self._wanted.names if name.lower() not in known]
         if unknown:
             raise InvalidInputError(
                 f"unknown column {unknown[0]!r} in the stream's schema; {asked.table} has "
-                f"{', '.join(table.schema.names)}, and its changes {', '.join(sorted(_FEED_NAMES))}",
+                f"{', '.join(stored.names)}, and its changes {', '.join(sorted(_FEED_NAMES))}",
                 kind="unknown_column",
             )
 
@@ -131,7 +132,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at(0 if first is None else max(first - 1, 1))
 
     def _refuse_future(self, first: int) -> None:
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             newest = store.table(self._asked.table).version
         if first > newest + 1:
             raise InvalidInputError(
@@ -145,11 +146,11 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             self._end = store.table(self._asked.table).version
 
     def reportLatestOffset(self) -> dict[str, int]:
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             return self._at(store.table(self._asked.table).version)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
@@ -158,7 +159,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             InvalidInputError: the next version changes the schema, or the table is another one.
         """
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             table = self._same_table(store, start)
             head = table.version if self._end is None else min(self._end, table.version)
             first = start["version"]
@@ -212,7 +213,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = start["version"], end["version"]
         if first == last:
             return []
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             table = self._same_table(store, end)
             if first == 0:
                 time_ms = round(_time_of(table, last).timestamp() * 1000)
@@ -221,12 +222,14 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     own or None, version=last, rows_per_task=self._asked.rows_per_partition
                 )
                 return [SnapshotShare(task, last, time_ms) for task in tasks]
+            if isinstance(table, RemoteTable):
+                return change_ranges(table, first + 1, last)
             if self._shares is None:
                 self._shares = ChangeShares(table, driver_process())
             return self._shares.of(table.changes(first + 1, last), last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, ChangeShare):
+        if isinstance(partition, (ChangeShare, ChangeRange)):
             for batch in partition.read():
                 yield self._as_wanted(batch)
         elif isinstance(partition, SnapshotShare):
@@ -254,7 +257,11 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._shares.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_shares": None}  # tasks read what they are given
+        return {
+            **self.__dict__,
+            "_shares": None,
+            "_asked": self._asked.of_task(),
+        }  # tasks read what they are given
 
 
 def _time_of(table: Table, version: int) -> datetime:
@@ -301,12 +308,13 @@ class BatchWriter(DataSourceStreamArrowWriter):
         self._overwrite = overwrite
         self._counters = counters
         self._query = query_id(asked)
-        with Store.open(asked.path, create=False) as store:
+        with asked.place.open() as store:
             table = store.table(asked.table)
             columns = written_schema(schema, table.schema)
             self._task = table.write_task(
                 driver_process(), partitions=asked.partitions, purpose=self._query, **asked.load.staging
             )
+            self._asked = asked.of_job(store)
         self._task.check_columns(columns.empty_table())
         self._task.begin()
 
@@ -316,7 +324,7 @@ class BatchWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
         what = f"{self._asked.table}: epoch {batchId} of query {self._query}"
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             table = store.table(self._asked.table)
             with ending(table, *self._begun(table, shares)):
                 try:
@@ -346,14 +354,14 @@ class BatchWriter(DataSourceStreamArrowWriter):
         Spark also aborts a batch that may be committed: when the commit failed, or its process was lost.
         """
         shares = [message.rows for message in messages if isinstance(message, StagedBatchShare)]
-        with Store.open(self._asked.path, create=False) as store:
+        with self._asked.place.open() as store:
             table = store.table(self._asked.table)
             end_loads(table, self._begun(table, shares))
 
-    def _begun(self, table: Table, shares: list[StagedRows]) -> list[StagingId]:
+    def _begun(self, table: Table, shares: list[StagedRows]) -> list[Any]:
         """Returns the loads that earlier writers of the query began; later ones have other batches."""
         known = {share.load for share in shares if share.load is not None}
-        found = begun_loads(table.loader.disk, table.loader.directory, self._task.load)
+        found = begun_loads(table, self._task.load)
         return list(known.union(found))
 
 

@@ -20,6 +20,7 @@ class Address:
         url: as given.
         location: as Arrow Flight has it.
         certificates: of authorities that the client trusts, in PEM; None means those of the system.
+        token: of a login of the user; with it there is no password.
     """
 
     url: str
@@ -27,6 +28,7 @@ class Address:
     user: str = "root"
     password: str = field(default="", repr=False)
     certificates: bytes | None = None
+    token: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, url: str, user: str, password: str, certificates: str | Path | None = None) -> Address:

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -94,6 +94,10 @@ class Connection:
             self.link()
         except BROKEN as error:
             raise self._unreachable(error) from error
+
+    def task_address(self) -> Address:
+        """Returns the address for tasks of a job: with a token of this login in the place of the password."""
+        return replace(self.address, password="", token=self.link().token)
 
     def link(self) -> Link:
         """Returns the session of this process, a new one where there is none or it ended.

@@ -41,8 +41,13 @@ class Link:
         self._end = threading.Event()
         options = {} if address.certificates is None else {"tls_root_certs": address.certificates}
         self._client = flight.connect(address.location, **options)
-        self.log_in()
-        opened = self.act(requests.OPEN, {"protocol": PROTOCOL}, _SECONDS)
+        self._token = (b"authorization", f"Bearer {address.token}".encode())
+        if not address.token:
+            self.log_in()
+        try:
+            opened = self.act(requests.OPEN, {"protocol": PROTOCOL}, _SECONDS)
+        except flight.FlightUnauthenticatedError as error:
+            raise AccessDeniedError(_plain(error), kind="bad_password") from error
         if "error" in opened:
             raise error_of(opened["error"])
         self.session: str = opened["value"]["session"]
@@ -57,12 +62,23 @@ class Link:
         Raises:
             AccessDeniedError: no such user, or another password.
         """
+        if self._address.token:
+            raise AccessDeniedError(
+                f"{self._address.url}: the login of this job has ended, with the server that gave it or with "
+                "the user's password; run the job again",
+                kind="bad_password",
+            )
         user, password = self._address.user, self._address.password
         limit = flight.FlightCallOptions(timeout=_SECONDS)
         try:
             self._token = self._client.authenticate_basic_token(user, password, options=limit)
         except flight.FlightUnauthenticatedError as error:
             raise AccessDeniedError(_plain(error), kind="bad_password") from error
+
+    @property
+    def token(self) -> str:
+        """The token of the login."""
+        return bytes(self._token[1]).decode().partition(" ")[2]
 
     def act(self, action: str, body: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
         """Sends an action and returns the reply."""

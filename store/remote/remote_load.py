@@ -57,6 +57,11 @@ class RemoteLoad(Handle, Load):
             given += len(part)
         return WriteResult(given, rejected)
 
+    def adopt(self, staged: Any) -> None:
+        """Takes over the rows that a task has staged (`RemoteTable.write_task`); see `Load.adopt`."""
+        if staged.load is not None:
+            self.call("adopt", {"staging": staged.load, "parts": staged.parts})
+
     def commit(self, *, max_filter_ratio: float = 1.0, also: Any = None) -> LoadResult:
         """Publishes the rows written as one version; see `Load.commit`.
 

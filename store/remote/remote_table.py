@@ -18,6 +18,7 @@ from seqstore.store.remote.outcomes import met_by_label, new_label, run_labelled
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_merge import RemoteMerge
 from seqstore.store.remote.remote_snapshot import RemoteSnapshot
+from seqstore.store.remote.remote_tasks import RemoteChangeTask, RemoteScanTask, RemoteWriteTask, TaskPlace
 from seqstore.store.remote.sent_rows import parts_of
 from seqstore.store.runtime.html_table import html_table
 from seqstore.store.table import Table
@@ -53,6 +54,58 @@ class RemoteTable(Handle, Table):
     def changes(self, first: int, last: int | None = None) -> pa.RecordBatchReader:
         """Returns the changes of versions `first` to `last`; see `Table.changes`."""
         return self.connection.reader(self.request("changes", {"first": first, "last": last}))
+
+    def scan_tasks(self, *given: Any, **named: Any) -> list[RemoteScanTask]:  # type: ignore[override]
+        """Cuts a scan into shares that other processes read; see `VersionedTable.scan_tasks`.
+
+        The version has to be named: all shares are of one.
+        """
+        arguments = arguments_of(Table.scan_tasks, *given, **named)
+        if arguments.get("version") is None:
+            arguments["version"] = self.version
+        count: int = self.call("scan_shares", arguments)
+        return [RemoteScanTask(self._place, arguments, number) for number in range(count)]
+
+    def change_task(self, first: int, last: int) -> RemoteChangeTask:
+        """Returns the changes of versions `first` to `last` as a value that another process reads."""
+        return RemoteChangeTask(self._place, first, last)
+
+    def write_task(  # type: ignore[override]
+        self,
+        owner: object = None,
+        options: WriteOptions | None = None,
+        *,
+        supplied: str | None = None,
+        purpose: str = "",
+        **arguments: Unpack[WriteArguments],
+    ) -> RemoteWriteTask:
+        """Begins a load whose rows other processes send; see `Table.write_task`.
+
+        It ends with `end_stagings`, or when none of them was connected for `flight_staging_seconds`.
+
+        Args:
+            owner: is without effect, for the server owns the files.
+        """
+        given = {
+            "options": replace(options or WriteOptions(), **arguments),
+            "supplied": supplied,
+            "purpose": purpose,
+        }
+        return RemoteWriteTask(self._place, self.call("begin_staging", given))
+
+    def begun_stagings(self, newest: str) -> list[str]:
+        """Returns a load that tasks stage and the earlier ones of its purpose, by their tokens."""
+        found: list[str] = self.call("begun_stagings", {"staging": newest})
+        return found
+
+    def end_stagings(self, loads: Sequence[str]) -> list[str]:
+        """Ends loads that tasks stage, published or not; returns the names of the removed files."""
+        removed: list[str] = self.call("end_stagings", {"stagings": list(loads)})
+        return removed
+
+    @property
+    def _place(self) -> TaskPlace:
+        return TaskPlace(self.connection.task_address(), self.name, self.id)
 
     def snapshot(self, version: int | None = None) -> RemoteSnapshot:
         """Opens a version for reading, the newest when None; see `Table.snapshot`.

@@ -71,19 +71,23 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
             "key_history",
             "oldest_version",
             "scan",
+            "scan_share",
+            "scan_shares",
             "schema",
             "snapshot",
             "version",
             "version_as_of",
         ),
-        **_calls(_LOAD_READ, "find_label", "outcome", "refuse_label"),
-        **_calls(_LOAD, "begin_load", "delete", "upsert"),
+        **_calls(_LOAD_READ, "begun_stagings", "find_label", "outcome", "refuse_label", "staging"),
+        **_calls(_LOAD, "begin_load", "begin_staging", "delete", "end_stagings", "upsert"),
         **_calls(_CHANGE, "delete_where", "merge", "update"),
         **_calls(_ALTER, "check", "optimize", "purge", "restore", "vacuum"),
     },
     "Load": {
         **_calls(_LOAD_READ, "txn_id", "require_revision"),
-        **_calls(_LOAD, "abort", "clear", "commit", "note_filtered", "precommit", "prepare", "write"),
+        **_calls(
+            _LOAD, "abort", "adopt", "clear", "commit", "note_filtered", "precommit", "prepare", "write"
+        ),
     },
     "Snapshot": _calls(_READ, "count", "extreme", "get", "has_bounds", "metrics", "scan"),
     "StoreSnapshot": _calls(_READ, "table"),
@@ -98,12 +102,25 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         **_calls(_CHANGE, "delete_where", "merge", "update"),
     },
     "Session": {**_calls(_OPEN_READ, "parse", "stream"), **_calls(_OPEN, "execute")},
+    "Staging": {**_calls(_LOAD_READ, "check_columns"), **_calls(_LOAD, "write")},
 }
 """The calls by the class of their handle and their name."""
 
 BESIDE: Final[Mapping[str, frozenset[str]]] = {
     "Store": frozenset(["session"]),
-    "Table": frozenset(["kept_versions", "outcome"]),
+    "Table": frozenset(
+        [
+            "begin_staging",
+            "begun_stagings",
+            "end_stagings",
+            "kept_versions",
+            "outcome",
+            "scan_share",
+            "scan_shares",
+            "staging",
+        ]
+    ),
+    "Load": frozenset(["adopt"]),
     "Session": frozenset(["parse", "stream"]),
 }
 """Calls of a client that are no public members of the engine's class."""

@@ -32,6 +32,7 @@ from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
 from tests.support.changes.messages import envelope
 from tests.support.children import MODULES
+from tests.support.spark.places import at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -88,7 +89,7 @@ def run_query(
     spark: SparkSession, files: Path, checkpoint: Path, data_dir: Path, table: str = "db.one"
 ) -> list[EpochReport]:
     reports: list[EpochReport] = []
-    sink = foreach_batch_sink(data_dir, table)
+    sink = foreach_batch_sink(at(data_dir), table)
     query = (
         spark.readStream.schema("id bigint, value string")
         .option("maxFilesPerTrigger", 1)
@@ -106,7 +107,7 @@ def run_query(
 def test_a_replayed_epoch_is_reported_and_skipped(
     in_query: SparkSession, data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sink = foreach_batch_sink(data_dir, "db.one")
+    sink = foreach_batch_sink(at(data_dir), "db.one")
     first = sink(frame(in_query, (1, "a"), (2, "b")), 0)
     second = sink(frame(in_query, (2, "c")), 1)
     with caplog.at_level(logging.WARNING):
@@ -122,7 +123,7 @@ def test_a_replayed_epoch_is_reported_and_skipped(
 
 @pytest.mark.spark
 def test_epochs_of_another_query_are_loaded(in_query: SparkSession, data_dir: Path) -> None:
-    sink = foreach_batch_sink(data_dir, "db.one")
+    sink = foreach_batch_sink(at(data_dir), "db.one")
     sink(frame(in_query, (1, "a")), 0)
     in_query.sparkContext.setLocalProperty(QUERY_ID, "another")
     report = sink(frame(in_query, (1, "b")), 0)
@@ -134,7 +135,7 @@ def test_epochs_of_another_query_are_loaded(in_query: SparkSession, data_dir: Pa
 def test_one_query_may_feed_two_tables_of_a_database(in_query: SparkSession, data_dir: Path) -> None:
     """X16: labels are unique per database, so the table is part of the label."""
     for table in ("db.one", "db.two"):
-        assert not foreach_batch_sink(data_dir, table)(frame(in_query, (1, table)), 0).is_replay
+        assert not foreach_batch_sink(at(data_dir), table)(frame(in_query, (1, table)), 0).is_replay
     assert rows_of(data_dir, "db.one") == {1: "db.one"}
     assert rows_of(data_dir, "db.two") == {1: "db.two"}
 
@@ -147,21 +148,21 @@ def test_an_epoch_that_is_still_running_elsewhere_is_no_replay(
     with Store.open(data_dir) as store:
         table = store.table("db.one")
         with table.begin_load(label=f"spark-q-0-{table.id}"), pytest.raises(LabelExistsError) as raised:
-            foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a")), 0)
+            foreach_batch_sink(at(data_dir), "db.one")(frame(in_query, (1, "a")), 0)
     assert raised.value.status == "PREPARE"
     assert rows_of(data_dir) == {}
 
 
 @pytest.mark.spark
 def test_load_options_reach_the_load(in_query: SparkSession, data_dir: Path) -> None:
-    foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a"), (2, "b")), 0)
-    foreach_batch_sink(data_dir, "db.one", merge_type="DELETE")(frame(in_query, (1, "")), 1)
+    foreach_batch_sink(at(data_dir), "db.one")(frame(in_query, (1, "a"), (2, "b")), 0)
+    foreach_batch_sink(at(data_dir), "db.one", merge_type="DELETE")(frame(in_query, (1, "")), 1)
     assert rows_of(data_dir) == {2: "b"}
 
 
 @pytest.mark.spark
 def test_an_empty_epoch_changes_nothing(in_query: SparkSession, data_dir: Path) -> None:
-    sink = foreach_batch_sink(data_dir, "db.one")
+    sink = foreach_batch_sink(at(data_dir), "db.one")
     sink(frame(in_query, (1, "a")), 0)
     report = sink(frame(in_query), 1)
     assert report.metrics is not None
@@ -172,13 +173,13 @@ def test_an_empty_epoch_changes_nothing(in_query: SparkSession, data_dir: Path) 
 @pytest.mark.spark
 def test_outside_of_a_query_there_is_no_epoch(spark: SparkSession, data_dir: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"hand the sink to writeStream\.foreachBatch"):
-        foreach_batch_sink(data_dir, "db.one")(frame(spark, (1, "a")), 0)
+        foreach_batch_sink(at(data_dir), "db.one")(frame(spark, (1, "a")), 0)
 
 
 @pytest.mark.spark
 def test_a_missing_table_fails_the_epoch(in_query: SparkSession, data_dir: Path) -> None:
     with pytest.raises(NotFoundError, match="Unknown table"):
-        foreach_batch_sink(data_dir, "db.three")(frame(in_query, (1, "a")), 0)
+        foreach_batch_sink(at(data_dir), "db.three")(frame(in_query, (1, "a")), 0)
     with pytest.raises(NotFoundError, match="no store here"):
         foreach_batch_sink(data_dir / "elsewhere", "db.one")(frame(in_query, (1, "a")), 0)
 
@@ -207,7 +208,7 @@ def test_spark_types_arrive_as_they_are(in_query: SparkSession, tmp_path: Path) 
             timestamp_ntz'2024-01-02 03:04:05.678901' AS plain,
             array('a', NULL) AS tags, array(timestamp'2024-01-02 03:04:05') AS calls"""
         )
-        foreach_batch_sink(tmp_path, "db.t")(df, 0)
+        foreach_batch_sink(at(tmp_path), "db.t")(df, 0)
     finally:
         in_query.conf.set("spark.sql.session.timeZone", "UTC")
     with Store.open(tmp_path) as store:
@@ -230,7 +231,7 @@ def test_spark_types_arrive_as_they_are(in_query: SparkSession, tmp_path: Path) 
 @pytest.mark.parametrize("driver_bytes_max", [0, ANY_SIZE], ids=["executors", "driver"])
 def test_a_variant_is_refused(in_query: SparkSession, data_dir: Path, driver_bytes_max: int) -> None:
     """Spark hands it out as two byte strings."""
-    sink = foreach_batch_sink(data_dir, "db.one", driver_bytes_max=driver_bytes_max)
+    sink = foreach_batch_sink(at(data_dir), "db.one", driver_bytes_max=driver_bytes_max)
     with pytest.raises(InvalidInputError, match=r"VARIANT.*to_json\(value\)"):
         sink(in_query.sql("SELECT 1L AS id, parse_json('{}') AS value"), 0)
 
@@ -263,7 +264,7 @@ from seqstore.loaders.spark import foreach_batch_sink
 
 data_dir, files, checkpoint, work = map(Path, sys.argv[1:])
 work.mkdir()
-sink = foreach_batch_sink(data_dir, "db.one")
+sink = foreach_batch_sink(at(data_dir), "db.one")
 
 def load_and_die(df, epoch):
     sink(df, epoch)
@@ -319,7 +320,7 @@ def test_large_epochs_are_staged_by_executors(
     )
     sent: list[EpochReport] = []
     for _ in range(2):
-        sink = foreach_batch_sink(data_dir, "db.one", driver_bytes_max=0)
+        sink = foreach_batch_sink(at(data_dir), "db.one", driver_bytes_max=0)
         query = (
             spark.readStream.schema("id bigint, value string")
             .option("maxFilesPerTrigger", 1)
@@ -353,7 +354,7 @@ def test_executors_check_epochs_of_a_table_with_column_groups_and_the_load_merge
     groups = {"sequence_mapping.s": "value", "sequence_mapping.t": "other"}
     with Store.open(data_dir) as store:
         store.create_table("db.grouped", TableSchema.create(columns, ["id"], properties=groups))
-    sink = foreach_batch_sink(data_dir, "db.grouped", driver_bytes_max=0)
+    sink = foreach_batch_sink(at(data_dir), "db.grouped", driver_bytes_max=0)
     rows = [(1, "b", 2, None, None), (1, "a", 1, None, None), (1, None, None, 7, 7)]
     report = sink(in_query.createDataFrame(rows, "id bigint, value string, s int, other int, t int"), 0)
     assert report.version == 2
@@ -369,7 +370,7 @@ def two_tables(data_dir: Path, **options: Any) -> Callable[[DataFrame, int], Epo
         "db.one": lambda df: df.where("id % 2 = 0"),
         "db.two": Feed(lambda df: df.selectExpr("id", "cast(length(value) as string) as value")),
     }
-    return foreach_batch_sink(data_dir, feeds, **options)
+    return foreach_batch_sink(at(data_dir), feeds, **options)
 
 
 @pytest.mark.spark
@@ -428,7 +429,7 @@ def test_a_setting_of_the_session_says_what_comes_to_the_driver(
     )
     in_query.conf.set("spark.seqstore.driverBytesMax", "100000000t")
     try:
-        foreach_batch_sink(data_dir, "db.one")(frame(in_query, (1, "a")), 0)
+        foreach_batch_sink(at(data_dir), "db.one")(frame(in_query, (1, "a")), 0)
     finally:
         in_query.conf.unset("spark.seqstore.driverBytesMax")
     assert rows_of(data_dir) == {1: "a"}
@@ -460,7 +461,9 @@ def test_partial_updates_of_an_epoch_keep_the_other_columns(
     with Store.open(data_dir) as store:
         made = store.create_table("db.wide", TableSchema.create(columns, ["id"], properties=properties))
         made.upsert(pa.table({"id": [1, 2], "a": [10, 20], "b": [100, 200]}))
-    fixed = foreach_batch_sink(data_dir, "db.wide", driver_bytes_max=driver_bytes_max, partial_columns=True)
+    fixed = foreach_batch_sink(
+        at(data_dir), "db.wide", driver_bytes_max=driver_bytes_max, partial_columns=True
+    )
     fixed(in_query.createDataFrame([(1, 101), (3, 300)], "id bigint, b int"), 0)
     flexible = foreach_batch_sink(
         data_dir,
@@ -481,7 +484,7 @@ def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_i
     in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Scenario 50: both looked before either committed; the second fails, its retry is a reported skip."""
-    sink, other = (foreach_batch_sink(data_dir, "db.one", driver_bytes_max=ANY_SIZE) for _ in range(2))
+    sink, other = (foreach_batch_sink(at(data_dir), "db.one", driver_bytes_max=ANY_SIZE) for _ in range(2))
     df, late = frame(in_query, (1, "first")), frame(in_query, (1, "second"))
     to_arrow = type(df).toArrow
 
@@ -510,7 +513,7 @@ def test_messages_of_a_change_stream_are_read_on_the_driver(in_query: SparkSessi
         (None, json.dumps({"ts_ms": 5})),
     ]
     df = in_query.createDataFrame(messages, "key string, value string")
-    sink = foreach_batch_sink(data_dir, "db.one", format="debezium_json", timezone="UTC")
+    sink = foreach_batch_sink(at(data_dir), "db.one", format="debezium_json", timezone="UTC")
     assert sink(df.selectExpr("cast(key as binary) key", "cast(value as binary) value"), 0).version == 2
     assert rows_of(data_dir) == {2: "b"}
     assert sink(df.where("value like '{\"ts_ms%'"), 1).is_replay is False
@@ -519,4 +522,4 @@ def test_messages_of_a_change_stream_are_read_on_the_driver(in_query: SparkSessi
     with pytest.raises(InvalidInputError, match="needs the column value"):
         sink(df.select("key"), 3)
     with pytest.raises(InvalidInputError, match="expected one of debezium_json"):
-        foreach_batch_sink(data_dir, "db.one", format="csv")
+        foreach_batch_sink(at(data_dir), "db.one", format="csv")

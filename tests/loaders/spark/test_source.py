@@ -18,6 +18,7 @@ from seqstore.loaders.spark import held_table, read_table, read_tables
 from seqstore.store.ddl.alter import alter
 from seqstore.store.ddl.column_changes import add_column
 from tests.support.rows import schema_of
+from tests.support.spark.places import at, place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -85,13 +86,13 @@ def numbered(keys: range, sequence: int, text: str) -> pa.Table:
 
 
 def reading(session: SparkSession, store: Store, table: str = "db.t", **options: str) -> DataFrameReader:
-    reader = session.read.format("seqstore").option("path", str(store.path)).option("table", table)
+    reader = session.read.format("seqstore").options(**place(store.path)).option("table", table)
     return reader.options(**options)
 
 
 def write(frame: DataFrame, store: Store, table: str = "db.t", **options: str) -> None:
     writer = frame.write.format("seqstore").mode("append")
-    writer.option("path", str(store.path)).option("table", table).options(**options).save()
+    writer.options(**place(store.path)).option("table", table).options(**options).save()
 
 
 def sorted_rows(rows: pa.Table, key: str = "k") -> list[dict[str, Any]]:
@@ -462,10 +463,10 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     assert homes == {"parquet", "inline"}
     expected = {k: table.scan(columns, version=k).read_all() for k in (2, table.version)}
     for version, rows in expected.items():
-        frame = read_table(session, store.path, "db.t", columns, version=version, route="native")
+        frame = read_table(session, at(store.path), "db.t", columns, version=version, route="native")
         assert frame.columns == columns
         assert sorted_rows(frame.toArrow(), "id") == sorted_rows(rows, "id")
-    frame = read_table(session, store.path, "db.t", ["id"])
+    frame = read_table(session, at(store.path), "db.t", ["id"])
     assert frame.where("id BETWEEN 5000 AND 5099").count() == 90
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "FileScan parquet" in plan, plan
@@ -488,7 +489,7 @@ def test_files_of_one_size_keep_their_own_deletes(session: SparkSession, tmp_pat
             start + (start // 1_000) * 7 + each for start in range(0, 12_000, 1_000) for each in (0, 64)
         ]
         table.delete(pa.table({"k": hidden}))
-        frame = read_table(session, store.path, "db.t", ["k", "v"], route="native")
+        frame = read_table(session, at(store.path), "db.t", ["k", "v"], route="native")
         assert sorted_rows(frame.toArrow(), "k") == sorted_rows(table.scan(["k", "v"]).read_all(), "k")
 
 
@@ -503,7 +504,7 @@ def test_a_held_version_is_read_after_its_files_were_vacuumed(session: SparkSess
         for value in (1, 2):
             table.upsert(pa.table({"k": [1, 2, 3], "v": [value] * 3}))
         expected = table.scan(["k", "v"]).read_all()
-        with held_table(session, store.path, "db.t", ["k", "v"], route="native") as frame:
+        with held_table(session, at(store.path), "db.t", ["k", "v"], route="native") as frame:
             table.upsert(pa.table({"k": [1, 2, 3], "v": [3] * 3}))
             table.optimize(full=True)
             table.vacuum(retention_seconds=0)
@@ -525,7 +526,7 @@ def test_open_tables_are_read_by_spark_itself_under_their_names_of_today(
         with Session(store, "db") as sql:
             list(sql.execute("ALTER TABLE t RENAME COLUMN v text; DELETE FROM t WHERE k = 2"))
         table.upsert(pa.table({"k": [9], "text": ["d"], "w": [10]}))
-        frame = read_table(session, store.path, "db.t", ["text", "k", "w"], route="native")
+        frame = read_table(session, at(store.path), "db.t", ["text", "k", "w"], route="native")
         assert frame.columns == ["text", "k", "w"]
         assert sorted_rows(frame.toArrow(), "k") == sorted_rows(
             table.scan(["text", "k", "w"]).read_all(), "k"
@@ -551,7 +552,7 @@ def test_read_tables_returns_all_tables_as_of_one_moment(
         return plan(*arguments, **options)
 
     monkeypatch.setattr(module, "read_table", plan_after_a_load)
-    frames = read_tables(session, store.path, ["db.t", "db.other"])
+    frames = read_tables(session, at(store.path), ["db.t", "db.other"])
     assert [frame.count() for frame in frames.values()] == counts
     assert [table.count(), other.count()] == [count - 2 for count in counts]
 
@@ -561,19 +562,19 @@ def test_what_spark_cannot_read_itself_goes_through_the_source(
 ) -> None:
     store, table = parquet
     with pytest.raises(InvalidInputError, match="Spark has no type for large"):
-        read_table(session, store.path, "db.t", ["id", "large"], route="native")
-    frame = read_table(session, store.path, "db.t", ["id", "large"])
+        read_table(session, at(store.path), "db.t", ["id", "large"], route="native")
+    frame = read_table(session, at(store.path), "db.t", ["id", "large"])
     assert frame.where("id = 4999").collect()[0]["large"] == str(2**100 + 4999)
     with pytest.raises(InvalidInputError, match="the name _metadata is used for the column"):
-        read_table(session, store.path, "db.t", ["id", "_metadata"], route="native")
-    assert read_table(session, store.path, "db.t", ["_METADATA"]).count() == table.count()
+        read_table(session, at(store.path), "db.t", ["id", "_metadata"], route="native")
+    assert read_table(session, at(store.path), "db.t", ["_METADATA"]).count() == table.count()
     alter(table, [add_column(Column("extra", parse_type("INT")))])
     with pytest.raises(InvalidInputError, match="column extra was changed after segment"):
-        read_table(session, store.path, "db.t", ["id", "extra"], route="native")
-    assert read_table(session, store.path, "db.t", ["EXTRA"]).columns == ["extra"]
-    assert read_table(session, store.path, "db.t", ["id"], route="native").count() == table.count()
+        read_table(session, at(store.path), "db.t", ["id", "extra"], route="native")
+    assert read_table(session, at(store.path), "db.t", ["EXTRA"]).columns == ["extra"]
+    assert read_table(session, at(store.path), "db.t", ["id"], route="native").count() == table.count()
     with pytest.raises(InvalidInputError, match="route 'fast' is not known"):
-        read_table(session, store.path, "db.t", route="fast")
+        read_table(session, at(store.path), "db.t", route="fast")
 
 
 def staged_files(store: Store) -> set[str]:

@@ -30,6 +30,7 @@ from seqstore.loaders.spark.options import SourceOptions
 from seqstore.store.load.write_task import StagedRows
 from seqstore.store.sql import Session
 from tests.support.clock import Clock
+from tests.support.spark.places import place
 from tests.support.spark.spark_cluster import run_stream
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Feed:
         self.batches = []
         stream = (
             self._session.readStream.format("seqstore")
-            .option("path", str(self._store.path))
+            .options(**place(self._store.path))
             .option("table", "db.t")
             .option("changes", "true")
             .options(**self._options)
@@ -129,7 +130,7 @@ def test_a_stream_that_starts_at_the_first_version_has_all_changes(
 
 
 def test_a_stream_of_some_columns_has_only_these(session: SparkSession, store: Store, table: Table) -> None:
-    options = {"path": str(store.path), "table": "db.t", "changes": "true", "columns": "V"}
+    options = {**place(store.path), "table": "db.t", "changes": "true", "columns": "V"}
     stream = session.readStream.format("seqstore").options(**options).load()
     assert stream.columns == ["v", "_change_type", "_commit_version", "_commit_timestamp"]
 
@@ -262,7 +263,7 @@ def batch_writer(store: Store, checkpoint: Path, *, overwrite: bool = False, **o
 
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "q"}')
-    given = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(checkpoint), **options}
+    given = {**place(store.path), "table": "db.t", "checkpointLocation": str(checkpoint), **options}
     frame = StructType([StructField("k", LongType()), StructField("v", StringType())])
     return BatchWriter(frame, SourceOptions.parse(given), overwrite=overwrite)
 
@@ -391,7 +392,7 @@ def test_complete_output_takes_the_place_of_all_rows(
         counted = session.readStream.schema("k bigint").parquet(str(tmp_path / "files")).groupBy("k").count()
         most = counted.orderBy("count", ascending=False).limit(1).selectExpr("k", "string(count) AS v")
         writer = most.writeStream.format("seqstore").outputMode("complete").trigger(availableNow=True)
-        options = {"path": str(store.path), "table": "db.t", "checkpointLocation": str(tmp_path / "c")}
+        options = {**place(store.path), "table": "db.t", "checkpointLocation": str(tmp_path / "c")}
         writer.options(**options).start().awaitTermination()
     assert table.scan().read_all().to_pylist() == [{"k": 7, "v": "3"}]
 
@@ -456,7 +457,7 @@ def reader(store: Store, **options: str) -> ChangeReader:
     """As Spark makes one for a query, of the columns the table has."""
     from seqstore.loaders.spark.stream import ChangeReader, feed_frame_schema
 
-    given = {"path": str(store.path), "table": "db.t", "changes": "true", **options}
+    given = {**place(store.path), "table": "db.t", "changes": "true", **options}
     return ChangeReader(feed_frame_schema(store.table("db.t")), SourceOptions.parse(given))
 
 
@@ -533,4 +534,4 @@ def test_a_schema_with_an_unknown_column_is_refused_before_a_task_runs(store: St
 
     frame = StructType([StructField("zz", LongType()), StructField("_change_type", StringType())])
     with pytest.raises(InvalidInputError, match="unknown column 'zz' in the stream's schema"):
-        ChangeReader(frame, SourceOptions.parse({"path": str(store.path), "table": "db.t"}))
+        ChangeReader(frame, SourceOptions.parse({**place(store.path), "table": "db.t"}))
