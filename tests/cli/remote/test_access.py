@@ -11,8 +11,11 @@ import pytest
 
 from seqstore import AccessDeniedError, ClosedError, NotFoundError, Session, Store, Table
 from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.remote.handles import Handle
 from seqstore.store.remote.remote_store import RemoteStore
+from seqstore.store.remote.remote_table import RemoteTable
+from seqstore.store.remote.remote_tasks import RemoteStaging
 from seqstore.store.remote.surface import CALLS
 from tests.support.remote.server import client
 from tests.support.rows import schema_of
@@ -34,6 +37,7 @@ OPEN = {  # what a user without any privilege may do: it shows and changes nothi
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Load.abort": {"reason": "x"},
+    "Load.adopt": {"staging": "", "parts": ()},
     "Load.clear": {},
     "Load.note_filtered": {"count": 1},
     "Load.require_revision": {"revision": 1},
@@ -43,6 +47,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Snapshot.extreme": {"column": "k", "largest": True},
     "Snapshot.get": {"keys": ROWS.select(["k"])},
     "Snapshot.has_bounds": {"column": "k"},
+    "Staging.check_columns": {"data": ROWS.schema},
     "Store.abort_transaction": {"database": "db", "label": "prepared"},
     "Store.clean_labels": {"database": "db"},
     "Store.commit_transaction": {"database": "db", "label": "prepared"},
@@ -57,7 +62,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Store.table": {"name": "db.t"},
     "Store.tables": {"database": "db"},
     "StoreSnapshot.table": {"name": "db.t"},
+    "Table.begin_staging": {"options": WriteOptions()},
+    "Table.begun_stagings": {"staging": ""},
     "Table.changes": {"first": 1},
+    "Table.end_stagings": {"stagings": []},
     "Table.delete_where": {"where": pc.field("k") == 77},
     "Table.find_label": {"label": "first"},
     "Table.get": {"keys": ROWS.select(["k"])},
@@ -67,6 +75,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Table.outcome": {"label": "first"},
     "Table.refuse_label": {"label": "free"},
     "Table.restore": {"version": 1},
+    "Table.scan_share": {"version": 2, "number": 0},
+    "Table.scan_shares": {"version": 2},
+    "Table.staging": {"staging": ""},
     "Table.update": {"assignments": {"v": "x"}, "where": pc.field("k") == 77},
     "Table.version_as_of": {"moment": None},
     "Transaction.table": {"name": "db.t"},
@@ -77,9 +88,9 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "TransactionTable.merge": {"source": ROWS, "on": "t.k = s.k", "clauses": [("when_matched_delete", {})]},
     "TransactionTable.update": {"assignments": {"v": "x"}, "where": pc.field("k") == 77},
 }  # fmt: skip
-WITH_ROWS = {"Load.write", "Table.delete", "Table.upsert", "TransactionTable.change",
+WITH_ROWS = {"Load.write", "Staging.write", "Table.delete", "Table.upsert", "TransactionTable.change",
              "TransactionTable.delete"}  # fmt: skip
-AS_ROWS = {"changes", "get", "scan", "stream"}
+AS_ROWS = {"changes", "get", "scan", "scan_share", "stream"}
 NAMES = [f"{kind}.{name}" for kind, names in CALLS.items() for name in names]
 
 
@@ -109,9 +120,15 @@ def handles(user: RemoteStore, store: Store) -> dict[str, Handle]:
         user.transaction(),
         transaction.table("db.t"),
         session,
+        staging(table),
     ]
     store.accounts.revoke("user", ["ADMIN"])
     return {each.kind: each for each in found}
+
+
+def staging(table: RemoteTable) -> RemoteStaging:
+    made = table.call("staging", {"staging": table.write_task().load})
+    return RemoteStaging(table.connection, made)
 
 
 def run(handle: Handle, kind: str, name: str) -> Any:
@@ -213,7 +230,7 @@ def test_the_session_of_another_user_is_unknown(user: RemoteStore, remote: Remot
 
 @pytest.mark.parametrize(
     "call",
-    ["Store.views", "Table.state", "Table.__init__", "Load.adopt", "Nothing.x", "Store", "", "Table.name"],
+    ["Store.views", "Table.state", "Table.__init__", "Load.join", "Nothing.x", "Store", "", "Table.name"],
 )
 def test_what_is_no_call_cannot_be_called(remote: RemoteStore, call: str) -> None:
     link = remote.connection.link()

@@ -41,7 +41,7 @@ CLASSES: dict[type, type] = {
     Session: RemoteSession,
 }
 
-DEFINED = {"table_filter"}  # internal members that a client defines, for the prompt
+DEFINED = {"scan_tasks", "table_filter", "write_task"}  # internal members, for jobs and for the prompt
 
 
 def public_members() -> Iterator[tuple[type, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from seqstore.loaders.spark.options import (
     LoadOptions,
     SourceOptions,
     bytes_of,
-    local_path,
 )
+from seqstore.loaders.spark.place import PASSWORD, Place, StoreAt, local_path, options_of
 
 PLACE = {"path": "/data", "table": "db.t"}
 
@@ -178,3 +179,45 @@ def test_a_sink_feeds_tables_of_one_database(tmp_path: Path) -> None:
     """X12"""
     with pytest.raises(InvalidInputError, match="of one database in one commit; found a, b"):
         foreach_batch_sink(tmp_path, {"a.t": lambda df: df, "b.t": lambda df: df})
+
+
+URL = "seqstore://127.0.0.1:8040"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "/data", "url": URL}, "path and url are both set"),
+        ({}, "path is missing"),
+        ({"url": "http://127.0.0.1"}, "expected seqstore://host:port"),
+        ({"path": "/data", "user": "root"}, "option 'user' is for a store elsewhere"),
+        ({"path": "/data", "password": "x"}, "option 'password' is for a store elsewhere"),
+        ({"path": "/data", "certificates": "/x"}, "option 'certificates' is for a store elsewhere"),
+        ({"url": URL, "certificates": "/none"}, "/none: No such file"),
+    ],
+)
+def test_a_job_names_one_place(options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        SourceOptions.parse({"table": "db.t", **options})
+
+
+@pytest.mark.parametrize("name", ["url", "path"])
+def test_a_url_may_stand_in_either_option(name: str) -> None:
+    address = SourceOptions.parse({"table": "db.t", name: URL}).place.address
+    assert address is not None
+    assert (address.url, address.user) == (URL, "root")
+
+
+def test_the_password_of_the_environment_stands_for_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PASSWORD, "a-word")
+    address = Place.of(StoreAt(URL, user="loader")).address
+    assert address is not None
+    assert address.password == "a-word"
+    assert options_of(StoreAt(URL, user="loader")) == {"url": URL, "user": "loader"}
+
+
+def test_no_repr_has_the_password() -> None:
+    at = StoreAt(URL, "loader", "a-secret")
+    asked = SourceOptions.parse({"table": "db.t", **options_of(at)})
+    assert "a-secret" not in repr([at, Place.of(at), asked])
+    assert b"a-secret" not in pickle.dumps(asked.of_task())
