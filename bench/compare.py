@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from bench import machine, report
+from bench.report import records
+from bench.trials import machine
 
 _HEAD: Final = ("workload", "before", "after", "times", "yardstick", "ratio before", "ratio after")
 
@@ -43,7 +44,7 @@ def _identity(result: dict[str, Any]) -> tuple[str, int]:
 
 
 def _figure(value: float, result: dict[str, Any]) -> str:
-    return f"{value / 1e6:.0f} MB" if result["unit"] == "bytes" else report.duration(value)
+    return f"{value / 1e6:.0f} MB" if result["unit"] == "bytes" else records.duration(value)
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def main() -> int:
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
     given = parser.parse_args()
-    before, after = report.read_json(given.before), report.read_json(given.after)
+    before, after = records.read_json(given.before), records.read_json(given.after)
     print(f"before: {machine.sentence(before['machine'])}")
     print(f"after:  {machine.sentence(after['machine'])}\n")
     print(side_by_side(before, after))

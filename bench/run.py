@@ -13,10 +13,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from bench import machine, report
-from bench.site import Site, Sizes
-from bench.trial import run_trial
-from bench.workloads import WORKLOADS, Workload
+from bench.engine.site import Site, Sizes
+from bench.engine.workloads import WORKLOADS, Workload
+from bench.report import records
+from bench.trials import machine
+from bench.trials.trial import run_trial
 
 _HERE: Final = Path(__file__).parent
 
@@ -35,7 +36,7 @@ def run_workloads(
         with workload.prepare(site, slow_peers) as trial:
             setup = time.perf_counter() - started
             outcome = run_trial(trial)
-        result = report.result_record(workload, trial, outcome, stored=site.sizes.rows, setup_seconds=setup)
+        result = records.result_record(workload, trial, outcome, stored=site.sizes.rows, setup_seconds=setup)
         results.append(result)
         _say(f"{_short(result)} ({time.perf_counter() - started:.0f} s)")
         for figures in outcome.figures:
@@ -47,7 +48,7 @@ def run_workloads(
 def _short(result: dict[str, Any]) -> str:
     if result["unit"] == "bytes":
         return f"{result['yardsticks'][0]['ratio']:.2f}x the batch"
-    return report.duration(result["ours"]["median"])
+    return records.duration(result["ours"]["median"])
 
 
 def _say(text: str, end: str = "\n") -> None:
@@ -86,8 +87,8 @@ def main() -> int:
             _say(f"{rows:,} rows, seed {site.seed}")
             results += run_workloads(site, chosen, slow_peers=given.peers == "all")
     out = given.out or _HERE / "results" / f"run-{datetime.now():%Y-%m-%d-%H%M%S}.json"
-    report.write_json(out, found, results)
-    print(report.table(results))
+    records.write_json(out, found, results)
+    print(records.table(results))
     print(f"\n{machine.sentence(found)}")
     _say(f"written to {out}")
     is_right = all(entry["correct"] is not False for r in results for entry in (r["ours"], *r["yardsticks"]))

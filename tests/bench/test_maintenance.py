@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import maintenance
+from bench.engine import maintenance
 
 
 @pytest.mark.maintenance

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bench.oracle import LoadedRows, Oracle
-from bench.rows import KEY, SCHEMA, SEQUENCE, base_rows, key_count, rows_of_keys, update_batch
+from bench.inputs.oracle import LoadedRows, Oracle
+from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, base_rows, key_count, rows_of_keys, update_batch
 
 ROWS = 500
 

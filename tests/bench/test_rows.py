@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.rows import KEY, SCHEMA, SEQUENCE, base_rows, fingerprints, key_count, update_batch
+from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, base_rows, fingerprints, key_count, update_batch
 
 ROWS = 20_000
 

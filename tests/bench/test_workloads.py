@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from bench import compare, machine, peers, report
+from bench import compare
+from bench.engine import yardsticks
+from bench.engine.site import Site, Sizes
+from bench.engine.workloads import WORKLOADS
+from bench.report import records
 from bench.run import run_workloads
-from bench.site import Site, Sizes
-from bench.workloads import WORKLOADS
+from bench.trials import machine
 
 TINY = Sizes(
     rows=1_000,
@@ -56,7 +59,7 @@ def test_slow_peers_reach_the_same_state(site: Site, workload: str, peer: str) -
     result = run(site, workload, slow_peers=True)
     correct = {entry["name"]: entry["correct"] for entry in result["yardsticks"]}
     assert correct[peer] is True
-    if peers.has_delta():
+    if yardsticks.has_delta():
         assert correct["delta-rs MERGE (not synced)"] is True
 
 
@@ -76,11 +79,11 @@ def test_results_survive_json_and_come_out_as_a_table(site: Site, tmp_path: Path
     commit_info = machine.commit_info(tmp_path)
     results = [run(site, "upsert_1k"), run(site, "scan")]
     path = tmp_path / "results" / "run.json"
-    report.write_json(path, commit_info, results)
-    read = report.read_json(path)
+    records.write_json(path, commit_info, results)
+    read = records.read_json(path)
     assert read["results"] == results
     assert "2 cores" in machine.sentence({**commit_info, "cores": 2})
-    lines = report.table(read["results"]).splitlines()
+    lines = records.table(read["results"]).splitlines()
     assert len(lines) == 2 + sum(1 + len(result["yardsticks"]) for result in results)
     assert all(line.count("|") == lines[0].count("|") for line in lines)
 
@@ -89,7 +92,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"format": 99}))
     with pytest.raises(ValueError, match="expected a result file of format"):
-        report.read_json(path)
+        records.read_json(path)
 
 
 def test_comparison_shows_both_figures_and_both_ratios(site: Site) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.kafka_jars import cache_directory
+from bench.kafka.jars import cache_directory
 from seqstore import Session, Store, Table, Transaction
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench.kafka_jars import JarsUnreachableError
+from bench.kafka.jars import JarsUnreachableError
 from seqstore.cli.mysql import MysqlServer
 from tests.support.clients.jdbc import DRIVERS, Drivers, driver_jar, drivers, rows
 

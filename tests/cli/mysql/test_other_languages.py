@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from bench.kafka_jars import cache_directory
+from bench.kafka.jars import cache_directory
 from seqstore.cli.mysql import MysqlServer
 
 CLIENTS: Final = Path(__file__).parents[2] / "support" / "clients"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bench.kafka_jars import JarsUnreachableError
+from bench.kafka.jars import JarsUnreachableError
 from seqstore import Store
 from seqstore.cli.mysql import MysqlServer
 from tests.support.clients.jdbc import DRIVERS, driver_jar

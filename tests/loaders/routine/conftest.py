@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.kafka_broker import KafkaBroker, running_broker
-from bench.kafka_jars import JarsUnreachableError, kafka_jars
+from bench.kafka.broker import KafkaBroker, running_broker
+from bench.kafka.jars import JarsUnreachableError, kafka_jars
 from seqstore import Settings, Store
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.sql import ServerContext, Session

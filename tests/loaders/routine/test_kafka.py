@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from bench.kafka_broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
+from bench.kafka.broker import PASSWORD, STORE_PASSWORD, USER, KafkaBroker
 from tests.support.children import MODULES
 from tests.support.http_server import basic
 from tests.support.kafka import ROOT, Server, Topic, wait_until

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.kafka_broker import KafkaBroker
+from bench.kafka.broker import KafkaBroker
 from tests.support.kafka import Server, Topic, wait_until
 from tests.weight import by_form
 

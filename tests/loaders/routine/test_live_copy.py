@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from bench.kafka_broker import KafkaBroker
-from bench.kafka_jars import JarsUnreachableError
+from bench.kafka.broker import KafkaBroker
+from bench.kafka.jars import JarsUnreachableError
 from tests.support.streams.debezium import debezium_jars
 from tests.support.streams.live_copy import LiveCopy
 from tests.support.streams.postgres import Postgres, PostgresMissingError, running_postgres

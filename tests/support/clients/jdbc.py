@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.kafka_jars import java, listed_jars
+from bench.kafka.jars import java, listed_jars
 from tests.support.spark.spark_cluster import QUICK_JVM
 
 _LIST: Final = Path(__file__).with_name("jdbc_jars.txt")

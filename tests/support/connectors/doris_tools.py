@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from bench.kafka_jars import JarsUnreachableError, cache_directory, listed_jars
+from bench.kafka.jars import JarsUnreachableError, cache_directory, listed_jars
 
 FILES: Final = Path(__file__).parent
 DBT: Final = ("dbt-doris==1.0.0", "dbt-core==1.10.23")

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from bench.kafka_jars import cache_directory, java
+from bench.kafka.jars import cache_directory, java
 from tests.support.spark.spark_cluster import LOCAL, QUICK_JVM
 
 # A JVM that does without the archive says so on the output that Spark's launcher reads.

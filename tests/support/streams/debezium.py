@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from bench.kafka_jars import java, listed_jars
+from bench.kafka.jars import java, listed_jars
 
 _FILES: Final = Path(__file__).parent
 PAGE: Final = Path(__file__).parents[3] / "docs/live-copy.md"

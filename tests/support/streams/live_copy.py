@@ -20,7 +20,7 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.kafka_broker import KafkaBroker
+from bench.kafka.broker import KafkaBroker
 from tests.support.kafka import Server, wait_until
 from tests.support.streams.debezium import PAGE, Debezium, postgres_properties
 from tests.support.streams.messages import ends_of, messages_of

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.kafka_broker import KafkaBroker, running_broker
+from bench.kafka.broker import KafkaBroker, running_broker
 from tests.support.streams.debezium import Debezium, postgres_properties
 from tests.support.streams.mariadb import Run, mariadb_properties, running_mariadb
 from tests.support.streams.messages import ends_of, messages_of

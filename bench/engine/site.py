@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from bench.oracle import LoadedRows, Oracle
-from bench.peers import KeyedDuckDB
-from bench.rows import KEY, Keys, base_rows, key_count, rows_of_keys, table_schema, update_batches
+from bench.engine.yardsticks import KeyedDuckDB
+from bench.inputs.oracle import LoadedRows, Oracle
+from bench.inputs.orders import KEY, Keys, base_rows, key_count, rows_of_keys, table_schema, update_batches
 from seqstore import LoadResult, Store
 
 NAME: Final = "bench.orders"

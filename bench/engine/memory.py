@@ -1,6 +1,6 @@
 """Peak memory of one load, in a process of its own.
 
-    python -m bench.memory STORE --base N --batch M --seed S
+    python -m bench.engine.memory STORE --base N --batch M --seed S
 
 Opens a store that holds a base of N rows (or makes one, N = 0), makes a batch of M rows, loads it, and prints
 as JSON the process's resident and anonymous memory before the load and at its peak. Resident memory counts
@@ -20,8 +20,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from bench.rows import base_rows, table_schema, update_batch
-from bench.site import NAME
+from bench.engine.site import NAME
+from bench.inputs.orders import base_rows, table_schema, update_batch
 from seqstore import Store
 
 _STATUS: Final = Path("/proc/self/status")
@@ -37,8 +37,8 @@ def measure_load(store: Path, *, base: int, batch: int, seed: int) -> dict[str, 
     """Runs this module in a process of its own; returns what it printed, sizes in bytes."""
     arguments = [str(store), "--base", str(base), "--batch", str(batch), "--seed", str(seed)]
     done = subprocess.run(
-        [sys.executable, "-m", "bench.memory", *arguments],
-        cwd=Path(__file__).parent.parent,
+        [sys.executable, "-m", "bench.engine.memory", *arguments],
+        cwd=Path(__file__).parents[2],
         stdout=subprocess.PIPE,
         check=True,
         text=True,

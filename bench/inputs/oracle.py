@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from bench.rows import KEY, SCHEMA, SEQUENCE, fingerprints
+from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, fingerprints
 
 _NOTHING: Final = -1
 

@@ -1,4 +1,4 @@
-"""Stream loads of JSON lines, measured in process: `python -m bench.loads.json_lines`; some minutes.
+"""Stream loads of JSON lines, measured in process: `python -m bench.serve.json_lines`; some minutes.
 
 Each round loads the lines of a kind into a new table, in `bench/work`; with `--array` the same objects as one
 array, which is read by `strip_outer_array` and has at most 100 MB. The columns of the result are those of

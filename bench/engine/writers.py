@@ -16,12 +16,12 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bench.site import Site
-from bench.trial import Contender, Goal, Trial
+from bench.engine.site import Site
+from bench.trials.trial import Contender, Goal, Trial
 from seqstore import Column, Store, TableSchema, parse_type
 
 _PROCESSES: Final = 4
-_NAME: Final = "bench.writers"
+_NAME: Final = "bench.engine.writers"
 _opened: dict[str, Store] = {}  # of a writing process
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from bench.trial import Goal, Outcome, Trial, VersionMetrics
-from bench.workloads import Workload
+from bench.engine.workloads import Workload
+from bench.trials.trial import Goal, Outcome, Trial, VersionMetrics
 
 FORMAT: Final = 1
 _HEAD: Final = ("workload", "seqstore", "yardstick", "its figure", "ratio", "goal", "reached", "correct")

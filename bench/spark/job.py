@@ -55,7 +55,7 @@ class Seqstore:
     settings: ClassVar[dict[str, str]] = {}
 
     def __init__(self, spark: SparkSession, work: Path) -> None:
-        from bench.rows import table_schema
+        from bench.inputs.orders import table_schema
         from seqstore import Store
         from seqstore.loaders.spark import register
 
@@ -86,7 +86,7 @@ class Seqstore:
 
     def copy_as_parquet(self, rows: DataFrame) -> None:
         """A second table of the rows, stored as Parquet files."""
-        from bench.rows import table_schema
+        from bench.inputs.orders import table_schema
 
         self.store.create_table(f"db.{NATIVE}", table_schema(storage_format="parquet"))
         self._write(rows, NATIVE)

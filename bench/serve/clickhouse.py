@@ -1,6 +1,6 @@
 """ClickHouse (chdb) taking the loads of `bench.serve`, in a process and perhaps an environment of its own.
 
-    PYTHON bench/clickhouse.py FOLDER --clients N --seconds S
+    PYTHON bench/serve/clickhouse.py FOLDER --clients N --seconds S
 
 Every client inserts the CSV files of the folder in turn, durably; prints the seconds of each insert as JSON.
 An engine in the process takes one statement at a time, so clients wait for each other.

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bench.oracle import LoadedRows
-from bench.rows import KEY, SCHEMA
+from bench.inputs.oracle import LoadedRows
+from bench.inputs.orders import KEY, SCHEMA
 
 PRICE: Final = "price"
 

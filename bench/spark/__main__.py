@@ -3,9 +3,9 @@
 python -m bench.spark --rows 10_000_000 [--peer delta=/venv/bin/python ...] [--out FILE]
 
 Every format gets the same files: a base, batches that update it (late, repeated and new keys, see
-bench.rows), an append of new keys. A format runs in a process of its own (bench/spark_job.py) with the Python
-given for it; a format without one is left out. Its jars come from Maven Central by `spark.jars.packages`, or
-from --jars. All end states are compared with the oracle, which DuckDB computes.
+bench.inputs.orders), an append of new keys. A format runs in a process of its own (bench/spark/job.py) with
+the Python given for it; a format without one is left out. Its jars come from Maven Central by
+`spark.jars.packages`, or from --jars. All end states are compared with the oracle, which DuckDB computes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench import machine
-from bench.rows import KEY, SCHEMA, SEQUENCE, base_rows, key_count, rows_of_keys, update_batch
-from bench.spark_job import FORMATS
+from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, base_rows, key_count, rows_of_keys, update_batch
+from bench.spark.job import FORMATS
+from bench.trials import machine
 
-_HERE: Final = Path(__file__).parent
+_HERE: Final = Path(__file__).parents[1]
 _FILE_ROWS: Final = 500_000
 # What is shown, and beside what.
 _ROWS: Final = (
@@ -117,7 +117,7 @@ def run_format(name: str, python: str, inputs: Path, work: Path, given: argparse
     environment.pop("SPARK_HOME", None)
     try:
         done = subprocess.run(
-            [python, str(_HERE / "spark_job.py"), json.dumps(order)],
+            [python, str(_HERE / "spark" / "job.py"), json.dumps(order)],
             stdout=subprocess.PIPE,
             text=True,
             check=True,

@@ -27,9 +27,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyarrow.dataset import dataset
 
-from bench import machine
-from bench.kafka_broker import KafkaBroker, running_broker
-from bench.kafka_peer import REPLY
+from bench.kafka.broker import KafkaBroker, running_broker
+from bench.kafka.peer import REPLY
+from bench.trials import machine
 from seqstore import Store
 from seqstore.loaders.routine import manage
 from seqstore.loaders.routine.kafka_session import SETTINGS, kafka_session
@@ -93,7 +93,7 @@ def _routine_load(store: Store, broker: KafkaBroker, topic: str, name: str, mess
 
 
 class Peer:
-    """Spark's own way, see `bench.kafka_peer`.
+    """Spark's own way, see `bench.kafka.peer`.
 
     Args:
         python: what runs it.
@@ -105,7 +105,7 @@ class Peer:
         self._is_stream = is_stream
         environment = {k: v for k, v in os.environ.items() if k not in ("SPARK_HOME", "PYTHONPATH")}
         self._process = subprocess.Popen(
-            [python, str(Path(__file__).with_name("kafka_peer.py"))],
+            [python, str(Path(__file__).with_name("peer.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**environment, "PYSPARK_PYTHON": python},
@@ -188,7 +188,7 @@ def main() -> None:
         action="store_true",
         help="let Spark read the topic as a batch, for connectors of another version that cannot stream",
     )
-    parser.add_argument("--work", type=Path, default=Path(__file__).parent / "work" / "kafka")
+    parser.add_argument("--work", type=Path, default=Path(__file__).parents[1] / "work" / "kafka")
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     given.work.mkdir(parents=True)

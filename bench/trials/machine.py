@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench.floors import SyncedFile
+from bench.limits.floors import SyncedFile
 
 _PACKAGES: Final = ("seqstore", "pyarrow", "numpy", "duckdb", "lmdb", "pyroaring", "xxhash", "deltalake")
 _SYNCS: Final = 101

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.kafka_jars import java, kafka_jars
+from bench.kafka.jars import java, kafka_jars
 
 USER: Final = "loader"
 PASSWORD: Final = "a secret"

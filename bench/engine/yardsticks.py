@@ -17,8 +17,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from bench.oracle import LoadedRows
-from bench.rows import KEY, SCHEMA, SEQUENCE
+from bench.inputs.oracle import LoadedRows
+from bench.inputs.orders import KEY, SCHEMA, SEQUENCE
 
 _SQL_TYPES: Final = {
     "int64": "BIGINT",

@@ -2,12 +2,12 @@
 
 1. CSV uploads of `--megabytes` into an empty table and into one of `--rows` rows, MB/s, beside Arrow's CSV
    reader on the same bytes (median of three) and the copying of them into a durable file.
-2. The same of `--json-megabytes` of JSON, as lines and as one array (`bench.loads.json_lines`, doubles of 17
+2. The same of `--json-megabytes` of JSON, as lines and as one array (`bench.serve.json_lines`, doubles of 17
    digits).
 3. Loads of 1,000 rows by 1, 8 and 64 clients for `--seconds` each: loads a second, median and 99th percentile
    of the time one takes; grouped and not; beside DuckDB (one process, a thread for each client, the same CSV
    inserted durably into a table without a key) and ClickHouse (chdb, a ReplacingMergeTree that syncs each
-   part; `bench.clickhouse`), which may be of another environment: `--chdb-python`.
+   part; `bench.serve.clickhouse`), which may be of another environment: `--chdb-python`.
 
 Server and clients share the machine. After each part the rows are counted.
 """
@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from bench.loads import json_lines
+from bench.serve import json_lines
 from seqstore import Column, Store, TableSchema, parse_type
 
 _TYPES: Final = {
@@ -91,7 +91,7 @@ class Server:
             [*command, "--http-port", "0", "--mysql-port", "0"],
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         )
         assert self._process.stdout is not None
         self._port = int(self._process.stdout.readline().rpartition(":")[2])

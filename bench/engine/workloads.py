@@ -16,14 +16,15 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from bench import floors, memory
-from bench.oracle import LoadedRows
-from bench.peers import FIRST_ROWS, AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
-from bench.price_changes import PRICE, price_changes, repriced
-from bench.rows import KEY
-from bench.site import OurTable, Site
-from bench.trial import Contender, Goal, Trial
-from bench.writers import disjoint_writers
+from bench.engine import memory
+from bench.engine.site import OurTable, Site
+from bench.engine.writers import disjoint_writers
+from bench.engine.yardsticks import FIRST_ROWS, AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
+from bench.inputs.oracle import LoadedRows
+from bench.inputs.orders import KEY
+from bench.inputs.price_changes import PRICE, price_changes, repriced
+from bench.limits import floors
+from bench.trials.trial import Contender, Goal, Trial
 from seqstore import Session
 from seqstore.store.check.write_modes import UpdateMode
 

@@ -4,7 +4,7 @@
 2. Ivy, which ships with pyspark, gets what is missing from its default repository, into a cache of the user.
 3. Every jar is held against its checksum, each time: a cache is anybody's to write to.
 
-`python -m bench.kafka_jars` prints where they are.
+`python -m bench.kafka.jars` prints where they are.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Queries over 10M rows, 5 % of them deleted: through our SQL, and by DuckDB on Parquet and on its own table.
 
-    python -m bench.sql [rows]
+    python -m bench.queries.sql [rows]
 
 Each query runs in turn on the three, eleven rounds; medians are of the same minutes. The first run of each
 is told apart: it makes what later ones find in memory. Point queries go over the MySQL protocol too.

@@ -1,4 +1,6 @@
-"""What many small loads cost in the long run, compaction beside them: `python -m bench.maintenance [LOADS]`.
+"""What many small loads cost in the long run, compaction beside them.
+
+    python -m bench.engine.maintenance [LOADS]
 
 1. Load 1M rows, then LOADS times 1,000 rows whose keys are drawn from twice as many; with compaction after
    loads, and again without it (a fifth as many loads), for the latency of loads.

@@ -1,0 +1,1 @@
+"""The workloads of our own, each beside the yardsticks that bound it."""

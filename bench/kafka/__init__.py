@@ -1,0 +1,1 @@
+"""A routine load from Kafka beside Spark's own stream: `python -m bench.kafka`."""

@@ -1,1 +1,0 @@
-"""Stream loads, measured in process."""

@@ -1,0 +1,1 @@
+"""Results as JSON, as Markdown, as charts and as one page."""

@@ -1,0 +1,1 @@
+"""Stream load over HTTP: `python -m bench.serve`."""

@@ -1,0 +1,1 @@
+"""The Spark path beside other table formats: `python -m bench.spark`."""

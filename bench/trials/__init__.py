@@ -1,0 +1,1 @@
+"""Running contenders in turns, and the facts of the machine they ran on."""
