@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -38,6 +38,10 @@ class Sizes:
         lookups: keys of the look-up workload.
         writer_loads: loads of each of several writers in a round.
         rounds_max: no workload runs more often than this.
+        client_seconds: how long clients work in a round, where a round has no end of its own.
+        operations_rows: records of YCSB.
+        scale: of TPC-H.
+        flights: of the demo's; None means all.
     """
 
     rows: int
@@ -48,6 +52,10 @@ class Sizes:
     lookups: int = 10_000
     writer_loads: int = 32
     rounds_max: int = 1_000
+    client_seconds: float = 1.0
+    operations_rows: int = 100_000
+    scale: float = 1.0
+    flights: int | None = None
 
     def rounds(self, wanted: int) -> int:
         return max(1, min(wanted, self.rounds_max))
@@ -82,12 +90,20 @@ class Site:
         parent: on the disk to be measured.
         sizes: rows and rounds.
         seed: of all rows.
+        peers: names of those that take part in contests besides our engine; None means all.
+
+    Attributes:
+        workload_seconds: what a workload may take, to be shared by its contenders; None means no limit.
     """
 
-    def __init__(self, parent: Path, sizes: Sizes, seed: int) -> None:
+    def __init__(
+        self, parent: Path, sizes: Sizes, seed: int, *, peers: Collection[str] | None = None
+    ) -> None:
         parent.mkdir(parents=True, exist_ok=True)
         self.sizes = sizes
         self.seed = seed
+        self.peers = peers
+        self.workload_seconds: float | None = None
         self._path = Path(tempfile.mkdtemp(prefix="run-", dir=parent))
         self._serial = count()
 
@@ -108,6 +124,14 @@ class Site:
     def batches(self, rows: int, *, base: int | None = None) -> Iterator[pa.Table]:
         """Update batches, without end."""
         return update_batches(base or self.sizes.rows, rows, self.seed)
+
+    def takes_part(self, peer: str) -> bool:
+        """Was a peer chosen?"""
+        return self.peers is None or peer in self.peers
+
+    def contender_seconds(self, contenders: int) -> float | None:
+        """The share of one contender in a workload's time."""
+        return None if self.workload_seconds is None else self.workload_seconds / max(contenders, 1)
 
     def oracle(self, loads: list[LoadedRows]) -> Oracle:
         """The state after some loads, the first of them a base."""

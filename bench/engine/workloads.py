@@ -6,8 +6,7 @@ A workload is a context manager, so that what it made is closed and removed befo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from bench.engine import memory
 from bench.engine.site import OurTable, Site
+from bench.engine.workload import Workload
 from bench.engine.writers import disjoint_writers
 from bench.engine.yardsticks import FIRST_ROWS, AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
 from bench.inputs.oracle import LoadedRows
@@ -29,23 +29,6 @@ from seqstore import Session
 from seqstore.store.check.write_modes import UpdateMode
 
 _SLOW_ROUNDS: Final = 3
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A named piece of work.
-
-    Attributes:
-        name: for `--only`.
-        title: for the report.
-        prepare: sets it up on a site; the flag admits slow peers.
-        is_available: False where the system lacks what it measures with.
-    """
-
-    name: str
-    title: str
-    prepare: Callable[[Site, bool], AbstractContextManager[Trial]]
-    is_available: Callable[[], bool] = lambda: True
 
 
 @contextmanager

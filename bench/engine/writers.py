@@ -21,7 +21,7 @@ from bench.trials.trial import Contender, Goal, Trial
 from seqstore import Column, Store, TableSchema, parse_type
 
 _PROCESSES: Final = 4
-_NAME: Final = "bench.engine.writers"
+_NAME: Final = "bench.writers"
 _opened: dict[str, Store] = {}  # of a writing process
 
 

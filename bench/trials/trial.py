@@ -3,6 +3,10 @@
 All contenders of a trial run once per round, one right after the other, in an order that changes from round
 to round. What disturbs the machine for a moment so meets all of them, and the ratio of two contenders within
 a round is steadier than either time. Reported is the median of those ratios, not the ratio of the medians.
+
+A yardstick that fails, or that has had its time, takes no further part; both is told. What a contender does
+behind its calls, such as compaction, is waited for after each of them and told apart, so that it is not
+paid for by the next in turn.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ from typing import Any, Final, Literal
 
 Measure = Literal["value", "rows_per_second", "ratio"]
 _CLOCK_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_IO: Final = Path("/proc/self/io")
+_READS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,9 @@ class Contender:
         rounds: takes part in the first so many counted rounds; None means all.
         warms_up: takes part in the warm-up.
         goal: of our engine's ratio to this yardstick.
+        settle: waits for what goes on behind `act`.
+        read: reads the end state, timed three times in turns.
+        facts: more for the record, asked for at the end.
     """
 
     name: str
@@ -61,6 +70,9 @@ class Contender:
     rounds: int | None = None
     warms_up: bool = True
     goal: Goal | None = None
+    settle: Callable[[], None] | None = None
+    read: Callable[[], object] | None = None
+    facts: Callable[[], dict[str, Any]] | None = None
 
 
 @dataclass
@@ -74,6 +86,8 @@ class Trial:
         rows: rows one round handles, None when that means nothing.
         goals: of our engine alone.
         unit: of the values.
+        skipped: who does not take part, and why.
+        seconds_max: a yardstick that has taken so long takes no further part; None means no limit.
     """
 
     ours: Contender
@@ -83,6 +97,8 @@ class Trial:
     rows: int | None = None
     goals: Sequence[Goal] = ()
     unit: Literal["seconds", "bytes"] = "seconds"
+    skipped: dict[str, str] = field(default_factory=dict)
+    seconds_max: float | None = None
 
 
 @dataclass
@@ -94,6 +110,12 @@ class VersionMetrics:
         cpu: seconds of processor time of this process, all threads; empty when `act` gave its own number.
         first: the very first run, warm-up included.
         findings: what is wrong with its end state; None when there is nothing to check.
+        settled: seconds of what went on behind each counted call, where it can be waited for.
+        written: bytes that the system was given to write in each counted round, that included.
+        reads: seconds of each read of the end state.
+        spent: seconds of all its calls.
+        stopped: why it took no further part.
+        facts: more for the record.
     """
 
     name: str
@@ -101,15 +123,23 @@ class VersionMetrics:
     cpu: list[float] = field(default_factory=list)
     first: float | None = None
     findings: list[str] | None = None
+    settled: list[float] = field(default_factory=list)
+    written: list[int] = field(default_factory=list)
+    reads: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    stopped: str | None = None
+    has_failed: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def median(self) -> float:
-        return median(self.values)
+    def median(self) -> float | None:
+        """None when no round counted."""
+        return median(self.values) if self.values else None
 
-    def ratio_to(self, other: VersionMetrics) -> float:
+    def ratio_to(self, other: VersionMetrics) -> float | None:
         """Median over the common rounds of this one's value through the other's."""
-        pairs = zip(self.values, other.values, strict=False)
-        return median(mine / theirs for mine, theirs in pairs)
+        pairs = list(zip(self.values, other.values, strict=False))
+        return median(mine / theirs for mine, theirs in pairs) if pairs else None
 
 
 @dataclass(frozen=True)
@@ -120,25 +150,49 @@ class Outcome:
     other_load: float | None
 
 
-def run_trial(trial: Trial) -> Outcome:
-    """Runs warm-ups and rounds, then checks every end state."""
+def run_trial(trial: Trial, told: Callable[[int, int], None] = lambda done, rounds: None) -> Outcome:
+    """Runs warm-ups and rounds, reads and checks every end state.
+
+    Args:
+        told: hears after each round how many of how many are done.
+    """
     contenders = [trial.ours, *trial.yardsticks]
     figures = [VersionMetrics(contender.name) for contender in contenders]
     os.sync()  # what setting up left to be written is not to be paid for by the first rounds
     gc.collect()
     load = _LoadMeter()
-    for number in range(trial.warmups + trial.rounds):
+    every = trial.warmups + trial.rounds
+    for number in range(every):
         for i in _turns(len(contenders), number):
-            _run_once(contenders[i], figures[i], number, trial.warmups)
+            limit = trial.seconds_max if i else None
+            _take_turn(contenders[i], figures[i], number, trial.warmups, limit)
+        told(number + 1, every)
+    for number in range(_READS):
+        for i in _turns(len(contenders), number):
+            _read(contenders[i], figures[i])
     other_load = load.read()
     for contender, figure in zip(contenders, figures, strict=True):
-        figure.findings = contender.check() if contender.check else None
+        _conclude(contender, figure)
+    if figures[0].stopped is not None:
+        raise RuntimeError(f"{figures[0].name}: {figures[0].stopped}")
     return Outcome(figures, other_load)
 
 
 def _turns(count: int, number: int) -> list[int]:
     turns = list(range(count))
     return turns[number % count :] + turns[: number % count]
+
+
+def _take_turn(
+    contender: Contender, figures: VersionMetrics, number: int, warmups: int, limit: float | None
+) -> None:
+    if figures.stopped is not None:
+        return
+    if limit is not None and figures.spent > limit:
+        figures.stopped = f"stopped after {len(figures.values)} rounds, it had its {limit:.0f} s"
+        return
+    with _Failures(figures):
+        _run_once(contender, figures, number, warmups)
 
 
 def _run_once(contender: Contender, figures: VersionMetrics, number: int, warmups: int) -> None:
@@ -148,17 +202,72 @@ def _run_once(contender: Contender, figures: VersionMetrics, number: int, warmup
     if contender.rounds is not None and counted >= contender.rounds:
         return
     contender.before(number)
+    written = _written_bytes()
     cpu, started = time.process_time(), time.perf_counter()
     own = contender.act(number)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
+    settled = _seconds(contender.settle) if contender.settle else None
+    written = _written_bytes() - written
     contender.after(number)
+    figures.spent += seconds + (settled or 0.0)
     value = float(own) if isinstance(own, int | float) else seconds
     if figures.first is None:
         figures.first = value
     if counted >= 0:
         figures.values.append(value)
+        figures.written.append(written)
+        if settled is not None:
+            figures.settled.append(settled)
         if own is None:
             figures.cpu.append(cpu)
+
+
+def _read(contender: Contender, figures: VersionMetrics) -> None:
+    if contender.read is not None and not figures.has_failed:
+        with _Failures(figures):
+            figures.reads.append(_seconds(contender.read))
+
+
+def _conclude(contender: Contender, figures: VersionMetrics) -> None:
+    """A state that a failure left half done is not checked: the failure says enough."""
+    if figures.has_failed:
+        return
+    with _Failures(figures):
+        figures.findings = contender.check() if contender.check else None
+        figures.facts = contender.facts() if contender.facts else {}
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def _written_bytes() -> int:
+    """Bytes this process gave to the disk so far, background threads included; 0 where nobody counts them."""
+    try:
+        lines = _IO.read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("write_bytes")), 0)
+
+
+class _Failures:
+    """A contender's own error ends its part, not the run."""
+
+    def __init__(self, figures: VersionMetrics) -> None:
+        self._figures = figures
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        text = str(error).strip().partition("\n")[0][:300]
+        self._figures.stopped = f"failed: {type(error).__name__}: {text}"
+        self._figures.has_failed = True
+        return True
 
 
 class _LoadMeter:
