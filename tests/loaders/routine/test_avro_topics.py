@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from bench.kafka_broker import KafkaBroker
+from bench.kafka.broker import KafkaBroker
 from tests.support.kafka import Server, Topic, wait_until
 from tests.support.streams.avro import change, envelope_schema, framed, key_schema, optional
 from tests.support.streams.registry import RegistryServer

@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from bench.kafka_broker import KafkaBroker
+from bench.kafka.broker import KafkaBroker
 from seqstore import Session, Store
 from seqstore.cli.main import app
 from tests.support.children import MODULES

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from bench.kafka_broker import KafkaBroker
+from bench.kafka.broker import KafkaBroker
 from bench.kafka_jars import JarsUnreachableError
 from tests.support.kafka import Server, wait_until
 from tests.support.streams.debezium import Debezium, debezium_jars
