@@ -10,7 +10,6 @@ import os
 import pickle
 import random
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ import pytest
 
 from seqstore import Store, Table
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 from tests.support.groups.group_events import assert_agrees
 from tests.support.groups.group_model import GroupModel
 from tests.support.partial_model import PartialModel, assert_partial
@@ -60,13 +60,11 @@ def test_the_end_is_the_replay_of_the_published_history(tmp_path: Path, count: i
 def run(directory: Path, count: int, seed: int) -> list[Committed]:
     environment = {**os.environ, "PYTHONPATH": MODULES}
     children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CHILD.format(str(directory), number, count, seed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            text=True,
+        ForkedPython(
+            ["-c", CHILD.format(str(directory), number, count, seed)],
+            environment=environment,
+            has_input=True,
+            stderr=subprocess.STDOUT,
         )
         for number in range(PROCESSES)
     ]
@@ -79,8 +77,8 @@ def run(directory: Path, count: int, seed: int) -> list[Committed]:
             child.stdin.write("go\n")
             child.stdin.flush()
         for child in children:
-            _, errors = child.communicate(timeout=200 + 3 * count)
-            assert child.returncode == 0, errors
+            told = child.communicate(timeout=200 + 3 * count)
+            assert child.returncode == 0, told
     finally:
         for child in children:
             child.kill()

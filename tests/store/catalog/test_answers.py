@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.environment.answers import Answer, Answers
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 from tests.support.rows import MakeTable
 from tests.support.statements import last_result
 from tests.weight import by_form
@@ -50,7 +49,7 @@ class Reads:
 class OtherProcess:
     """A process that has the store open too, and runs one line of Python at a time."""
 
-    def __init__(self, started: subprocess.Popen[str]) -> None:
+    def __init__(self, started: ForkedPython) -> None:
         self._started = started
 
     def run(self, line: str) -> None:
@@ -63,13 +62,8 @@ class OtherProcess:
 
 @contextmanager
 def other_process(store: Store) -> Iterator[OtherProcess]:
-    started = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(store.path)],
-        env={**os.environ, "PYTHONPATH": MODULES},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    started = ForkedPython(["-c", CHILD, str(store.path)], environment=environment, has_input=True)
     with started:
         yield OtherProcess(started)
 

@@ -19,6 +19,7 @@ from seqstore.store.publish import two_phase
 from seqstore.store.publish.prepared_writer import writer_to_record
 from seqstore.store.publish.table_writer import TableWriter
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 
 FIXED = "UPDATE_FIXED_COLUMNS"
 BIGINT = parse_type("bigint")
@@ -111,11 +112,9 @@ def test_processes_never_make_the_same_value(store: Store) -> None:
     """A6: rows of generated keys, so a value made twice would replace a row."""
     table = make(store, key=True)
     environment = {**os.environ, "PYTHONPATH": MODULES}
-    running = [
-        subprocess.Popen([sys.executable, "-c", LOAD, str(store.path), str(i)], env=environment)
-        for i in range(3)
-    ]
-    assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
+    running = [ForkedPython(["-c", LOAD, str(store.path), str(i)], environment=environment) for i in range(3)]
+    assert [process.communicate(timeout=120) for process in running] == ["", "", ""]
+    assert [process.returncode for process in running] == [0, 0, 0]
     rows = sum(1 + number % 5 for number in range(40))
     assert table.count() == 3 * rows
     counts = np.bincount([a for _, a, _ in rows_of(table)])

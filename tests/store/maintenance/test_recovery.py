@@ -13,6 +13,7 @@ import pytest
 
 from seqstore import LabelExistsError, Settings, Store, Table
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 from tests.support.rows import rows_of, schema_of
 
 SIZES = Settings(inline_bytes_max=1)
@@ -37,21 +38,16 @@ def table(store: Store) -> Table:
     return made
 
 
-def stage(path: Path) -> subprocess.Popen[str]:
+def stage(path: Path) -> ForkedPython:
     """A process that has staged a load under label `day-1` and waits."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", STAGE, str(path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        text=True,
-    )
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    child = ForkedPython(["-c", STAGE, str(path)], environment=environment, has_input=True)
     assert child.stdout is not None
     assert child.stdout.readline() == "staged\n"
     return child
 
 
-def end(child: subprocess.Popen[str]) -> None:
+def end(child: ForkedPython) -> None:
     child.kill()
     child.communicate()
 
@@ -85,15 +81,19 @@ def test_files_and_label_of_a_dead_process_are_freed(tmp_path: Path, table: Tabl
 def test_a_dead_process_nobody_has_waited_for_is_dead(tmp_path: Path, table: Table) -> None:
     """Its entry in /proc stays, start time and all, until its parent asks: perhaps for ever."""
     own = names(tmp_path / "data")
-    child = stage(tmp_path / "data")
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still not waited for
-    try:
+    with subprocess.Popen(
+        [sys.executable, "-c", STAGE, str(tmp_path / "data")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": MODULES},
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"staged\n"
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still not waited for
         Store.open(tmp_path / "data")
         assert names(tmp_path / "data") == own
         assert table.upsert(pa.table({"k": [1]}), label="day-1").version == 3
-    finally:
-        end(child)
 
 
 def test_files_of_others_are_never_touched(tmp_path: Path, table: Table) -> None:

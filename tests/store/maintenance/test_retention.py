@@ -27,6 +27,7 @@ from seqstore import (
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.segment.load_marker import new_segment_id
 from tests.support.children import MODULES
+from tests.support.forks.forked import ForkedPython
 
 HOLDER = """
 import sys
@@ -53,14 +54,10 @@ def files(store: Store) -> list[str]:
     return sorted(path.name for path in store.path.glob("tables/*/*"))
 
 
-def holder(store: Store, version: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(store.path), str(version)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": MODULES},
-        text=True,
-    )
+def holder(store: Store, version: int) -> ForkedPython:
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    arguments = ["-c", HOLDER, str(store.path), str(version)]
+    process = ForkedPython(arguments, environment=environment, has_input=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "open\n"
     return process
@@ -139,7 +136,7 @@ def test_a_version_past_its_retention_is_opened_again_only_by_who_holds_it(store
     assert table.vacuum(retention_seconds=0).oldest == 4
     with pytest.raises(VersionExpiredError, match="version 3 cannot be read: the table has versions 4 to 4"):
         table.snapshot(3)
-    assert process.communicate("\n", timeout=60)[0] == "1000\n"
+    assert process.communicate("\n", timeout=60) == "1000\n"
     with table.snapshot(4):
         table.upsert(pa.table({"k": [1], "v": [9]}))
         assert table.vacuum(retention_seconds=0).oldest == 5
@@ -155,8 +152,7 @@ def test_another_process_holds_a_version_while_it_lives(store: Store) -> None:
     table.optimize(full=True)
     result = table.vacuum(retention_seconds=0)
     assert (result.oldest, result.held, result.files) == (5, (3,), ())
-    answer, _ = process.communicate("\n", timeout=60)
-    assert answer == "1000\n"
+    assert process.communicate("\n", timeout=60) == "1000\n"
     result = table.vacuum(retention_seconds=0)
     assert (result.oldest, result.held, len(files(store))) == (5, (), 2)
 
