@@ -15,7 +15,7 @@ import pytest
 
 from seqstore import CorruptionError, NotFoundError, Settings, Store, UnavailableError
 from seqstore.store.catalog.ship_log.place import Place, open_place
-from seqstore.store.catalog.ship_log.ship_file import BASE, MANIFEST, Lease, LogObject, log_name
+from seqstore.store.catalog.ship_log.ship_file import BASE, MANIFEST, BaseChunk, Lease, LogObject, log_name
 from seqstore.store.failover.restore import restore_store
 from tests.support.rows import rows_of, schema_of
 
@@ -154,3 +154,19 @@ def test_a_place_without_a_base_copy_fences_nobody(leader: Store, tmp_path: Path
         assert found is not None
         place.write(f"{BASE}/{name}", found[0])
     assert restore_store(target, tmp_path / "new", SETTINGS).epoch == 2
+
+
+@pytest.mark.parametrize("fault", ["is missing", "is another one than its manifest names"])
+def test_a_base_copy_without_a_part_of_its_own_is_damaged(
+    leader: Store, tmp_path: Path, target: str, fault: str
+) -> None:
+    """The other part is whole and has the same name: it is of a copy that nobody completed."""
+    place = open_place(target)
+    (name,) = (f"{BASE}/{name}" for name in place.list(BASE) if not name.endswith(MANIFEST))
+    if fault == "is missing":
+        place.delete(name)
+    else:
+        place.write(name, BaseChunk(()).packed(name))
+    with pytest.raises(CorruptionError, match=fault) as damaged:
+        restore_store(target, tmp_path / "new", SETTINGS)
+    assert name in damaged.value.path
