@@ -3,7 +3,8 @@
 Offsets are looked up with a Kafka admin client in Spark's JVM; the source joins no group and commits nothing.
 `spark.read.format("kafka")` reads explicit ranges, committed messages only. A range that is not there any
 more fails the read rather than shrink it. Transaction markers occupy offsets too, so a range may have fewer
-messages than offsets. The next range is read while the rows of one are mapped.
+messages than offsets. Ranges of several partitions are one read while they are small: a read is a job of
+Spark, which costs more than a few messages. The next ranges are read while the rows of some are mapped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from concurrent.futures import Future
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqstore.loaders.avro.messages import AvroMessages
 from seqstore.loaders.avro.registry import with_registry
@@ -42,7 +45,7 @@ from seqstore.store.errors import InvalidInputError
 _PIECE_BYTES: Final = 64 << 20  # what the driver is to hold at a time, by the size of the messages before
 _PIECE_OFFSETS: Final = 10_000  # of the first piece, whose messages may be of any size
 _PIECE_OFFSETS_MAX: Final = 250_000
-_PIECES_AHEAD: Final = 1
+_READS_AHEAD: Final = 1
 _ANSWER_MS: Final = 20_000
 _log: Final = logging.getLogger(__name__)
 _NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of brokers without ids of topics
@@ -109,18 +112,18 @@ class KafkaSource:
         return found
 
     def pieces(self, spans: Sequence[Span]) -> Iterator[Piece]:
-        """Implements `Source.pieces`: each piece is a range of offsets that fits the driver."""
-        ahead: deque[Future[Piece]] = deque()
+        """Implements `Source.pieces`: each piece is a range of offsets; those of a read fit the driver."""
+        ahead: deque[Future[list[Piece]]] = deque()
         try:
-            for span in self._cut(spans):
-                ahead.append(readers.submit(self._piece, span))
-                if len(ahead) > _PIECES_AHEAD:
-                    yield self._learned(ahead.popleft().result())
+            for together in self._together(spans):
+                ahead.append(readers.submit(self._read, together))
+                if len(ahead) > _READS_AHEAD:
+                    yield from self._learned(ahead.popleft().result())
             while ahead:
-                yield self._learned(ahead.popleft().result())
+                yield from self._learned(ahead.popleft().result())
         finally:
-            for piece in ahead:
-                piece.cancel()
+            for pieces in ahead:
+                pieces.cancel()
 
     def close(self) -> None:
         """Closes the admin client. The session is shared and ends with the process."""
@@ -141,33 +144,66 @@ class KafkaSource:
                 yield Span(span.partition, start, end)
                 start = end
 
-    def _learned(self, piece: Piece) -> Piece:
-        """Sets the offsets of the next pieces by the size of this one."""
-        if piece.size:
-            each = piece.size / (piece.span.end - piece.span.start)
-            self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
-        return piece
+    def _together(self, spans: Sequence[Span]) -> Iterator[list[Span]]:
+        """Yields ranges that are read at once: of different partitions, as large as one piece at most."""
+        found: list[Span] = []
+        size = 0
+        for span in self._cut(spans):
+            more = span.end - span.start
+            if found and (size + more > self._offsets or found[-1].partition == span.partition):
+                yield found
+                found, size = [], 0
+            found.append(span)
+            size += more
+        if found:
+            yield found
 
-    def _piece(self, span: Span) -> Piece:
-        topic, number = place_of(span.partition, self._given.topic)
+    def _learned(self, pieces: list[Piece]) -> list[Piece]:
+        """Sets the offsets of the next pieces by the size of these."""
+        size = sum(piece.size for piece in pieces)
+        if size:
+            each = size / sum(piece.span.end - piece.span.start for piece in pieces)
+            self._offsets = round(min(max(_PIECE_BYTES / each, 1), _PIECE_OFFSETS_MAX))
+        return pieces
+
+    def _read(self, spans: list[Span]) -> list[Piece]:
+        """Reads ranges of different partitions."""
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        places = [place_of(span.partition, self._given.topic) for span in spans]
+        for (topic, number), span in zip(places, spans, strict=True):
+            starts.setdefault(topic, {})[str(number)] = span.start
+            ends.setdefault(topic, {})[str(number)] = span.end
         reader = self._spark.read.format("kafka")
         for name, value in self._client().items():
             reader = reader.option(f"kafka.{name}", value)
         rows = (
             reader.option("kafka.group.id", self._group)
-            .option("assign", json.dumps({topic: [number]}))
-            .option("startingOffsets", json.dumps({topic: {str(number): span.start}}))
-            .option("endingOffsets", json.dumps({topic: {str(number): span.end}}))
+            .option("assign", json.dumps({topic: list(map(int, each)) for topic, each in starts.items()}))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
             .option("failOnDataLoss", "true")
             .option("kafkaConsumer.pollTimeoutMs", str(_ANSWER_MS))
             .load()
-            .select("offset", "value", *(["key"] if self._format in CHANGE_FORMATS else []))
+            .select("topic", "partition", "offset", "value", *(["key"] if self._has_keys else []))
             .toArrow()
         )
+        if len(spans) == 1:
+            return [self._piece(spans[0], rows)]
+        return [
+            self._piece(span, rows.filter((pc.field("topic") == topic) & (pc.field("partition") == number)))
+            for (topic, number), span in zip(places, spans, strict=True)
+        ]
+
+    @property
+    def _has_keys(self) -> bool:
+        return self._format in CHANGE_FORMATS
+
+    def _piece(self, span: Span, rows: pa.Table) -> Piece:
         if np.any(np.diff(rows.column("offset").to_numpy()) < 0):  # Spark promises no order
             rows = rows.sort_by("offset")
         messages = rows.column("value").combine_chunks()
-        if self._format in CHANGE_FORMATS:
+        if self._has_keys:
             keys = rows.column("key").combine_chunks()
             keyed = keyed_messages(keys, messages) if self._avro is None else self._avro.lines(keys, messages)
             bodies = list(change_bodies(keyed, self._format, is_multi=self._is_multi))
