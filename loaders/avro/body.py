@@ -34,14 +34,28 @@ def open_plain(body: BinaryIO, options: StreamLoadOptions) -> BinaryIO:
     return plain if options.avro is None else cast(BinaryIO, AvroBody(plain, options.avro))
 
 
+def open_lines(file: BinaryIO, options: StreamLoadOptions) -> BinaryIO:
+    """Returns the rows of a file of Avro as lines; closing them closes the file. Raises as `open_plain`."""
+    assert options.avro is not None
+    try:
+        return cast(BinaryIO, AvroBody(open_compressed(file, options.compression), options.avro, owned=file))
+    except BaseException:
+        file.close()
+        raise
+
+
 class AvroBody(io.RawIOBase):
     """See the module.
+
+    Args:
+        owned: is closed with the body.
 
     Attributes:
         schema: of the first value, None for an empty body.
     """
 
-    def __init__(self, body: BinaryIO, options: AvroOptions) -> None:
+    def __init__(self, body: BinaryIO, options: AvroOptions, owned: BinaryIO | None = None) -> None:
+        self._owned = owned
         self._options = options
         self._messages = AvroMessages(options)
         head = body.read(HEAD_BYTES)
@@ -54,6 +68,11 @@ class AvroBody(io.RawIOBase):
     def fields(self) -> Mapping[str, FieldType]:
         """Returns the fields that the first schema declares; none of an empty body."""
         return {} if self.schema is None else row_types_of(self.schema.connect)
+
+    def close(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+        super().close()
 
     def readable(self) -> bool:
         return True

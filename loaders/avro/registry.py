@@ -147,7 +147,7 @@ class SchemaRegistry:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A registry that sends elsewhere sends where nobody allowed it."""
+    """No redirect is followed: it could lead to a server that the setting does not name."""
 
     def redirect_request(self, *_: Any) -> None:
         return None

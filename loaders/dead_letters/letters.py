@@ -210,7 +210,7 @@ def dropping_unused(store: Store, made: Sequence[str]) -> Iterator[None]:
 
 
 def drop_unused(store: Store, tables: Iterable[str]) -> None:
-    """Drops tables of dead letters that a failed load has made and nobody has written.
+    """Drops tables of dead letters that a failed load has made and that have no rows.
 
     Args:
         tables: those that the letters are of.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from seqstore.loaders.avro.body import open_plain
+from seqstore.loaders.avro.body import open_lines, open_plain
 from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.broker.files import InputFile, check_pattern, check_secrets, find_files, identity, shown
 from seqstore.loaders.broker.spec import DataDescription
@@ -110,7 +110,7 @@ def file_bodies(spec: RoutineSpec, registries: Sequence[str], file: InputFile) -
     avro = spec.avro_options(file.name)
     given = spec.options(file.name) if avro is None else with_registry(avro, registries)
     if not spec.is_multi:
-        yield Body(file.open if avro is None else lambda: open_plain(file.open(), given))
+        yield Body(file.open if avro is None else lambda: open_lines(file.open(), given))
         return
     options = spec.options(file.name)
     if options.is_changes:
