@@ -69,7 +69,7 @@ def statement(chance: random.Random, number: int, more: str) -> str:
             f"INSERT INTO orders (id, state) VALUES ({key}, 'anew'); "
             f"UPDATE orders SET state = 'changed' WHERE id = {key}; COMMIT",
             f"BEGIN; DELETE FROM orders; ROLLBACK; UPDATE orders SET state = 'rolled' WHERE id = {key}",
-            f"UPDATE pairs SET b = b + 1, n = {number} WHERE a = {key}",  # another key
+            f"UPDATE pairs SET b = b + 1, n = {number} WHERE a = {key} ORDER BY b DESC",  # other keys
             f"INSERT IGNORE INTO pairs VALUES ({key}, 1, {number})",
             "FLUSH BINARY LOGS",  # positions begin anew in the next file
         ]
@@ -103,6 +103,7 @@ class Copy:
         port, self.write = mariadb
         self.broker, self.topics = broker, topics
         given = mariadb_properties(port, directory, topics)
+        given["bigint.unsigned.handling.mode"] = "precise"  # without it they are negative from 2^63 on
         self.debezium = Debezium(directory / "debezium", broker.address, 2, given)
         self.server = Server(directory / "data")
 
