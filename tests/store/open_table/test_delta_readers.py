@@ -30,7 +30,7 @@ from tests.weight import by_form
 
 deltalake = pytest.importorskip("deltalake", reason="the package deltalake is not installed")
 MAPPING = "delta.columnMapping.mode"
-LOADS = by_form(12, 60)
+LOADS = by_form(10, 60)
 
 
 def by_delta_rs(root: Path, version: int | None = None) -> list[dict[str, Any]]:
@@ -226,6 +226,11 @@ def test_after_random_work_every_reader_sees_what_we_see(
             assert by_delta_rs(root_of(table)) == expected
             if mapping == "none":
                 assert by_polars(root_of(table)) == expected
+            for number in commits(root_of(table))[-3:-1]:
+                shown = open_delta(root_of(table), number).shown
+                assert by_delta_rs(root_of(table), number) == sorted_rows(
+                    table.scan(version=shown).read_all()
+                )
         except BaseException:
             print(f"seed {seed}: {done}")
             raise
