@@ -15,6 +15,7 @@ from seqstore.cli.context import open_store, split_table
 if TYPE_CHECKING:
     from seqstore.loaders.broker.new_table import FilesLoad
     from seqstore.store import Store
+    from seqstore.store.sql.parse.load_jobs import CreateTableFrom
 
 
 class _Target(str):
@@ -96,12 +97,10 @@ def _import(
     Returns:
         Whether the path is such a directory.
     """
-    from seqstore.loaders.headers.options import DEFAULT_TIME_ZONE
-    from seqstore.loaders.lake.new_table import create_from, lake_format
-    from seqstore.store.errors import AlreadyExistsError, InvalidInputError
+    from seqstore.loaders.lake.new_table import lake_format
+    from seqstore.store.errors import InvalidInputError
     from seqstore.store.sql.parse.load_jobs import CreateTableFrom
     from seqstore.store.sql.parse.statement_values import TableName
-    from seqstore.store.sql.session.show_output import create_table_text
 
     found = {str(path): lake_format(str(path)) for path in paths}
     if form or not any(found.values()):
@@ -112,27 +111,37 @@ def _import(
             f"{next(iter(found))}: a table of Delta or Iceberg is imported alone, with --key", kind="bad_load"
         )
     ((path, kind),) = found.items()
-    path = os.path.abspath(path)
-    database, name = split_table(into)
+    table = TableName(*split_table(into))
+    statement = CreateTableFrom(
+        table, kind, os.path.abspath(path), tuple(key), sequence or "", None, properties
+    )
     with open_store(into.ctx, create=True) as store:
-        if database in store.databases() and name in store.tables(database):
-            raise AlreadyExistsError(
-                f"{into} exists, and a {kind} table becomes a new table; a routine load follows "
-                "a Delta table (FROM DELTA)",
-                kind="table_exists",
-            )
-        if database not in store.databases():
-            store.create_database(database)
-            output.say(f"CREATE DATABASE {database};")
-        statement = CreateTableFrom(
-            TableName(database, name), kind, path, tuple(key), sequence or "", None, properties
-        )
-        done = create_from(store, into, statement, timezone or DEFAULT_TIME_ZONE, [path])
-        output.say(create_table_text(name, store.table(into).schema))
-        output.say(f"{done.affected_rows} rows {done.info}")
-        for warning in done.warnings:
-            output.say(f"warning: {warning}")
+        _create_from(store, into, statement, timezone)
     return True
+
+
+def _create_from(store: Store, into: str, statement: CreateTableFrom, timezone: str) -> None:
+    """Runs the import, and prints the statements."""
+    from seqstore.loaders.headers.options import DEFAULT_TIME_ZONE
+    from seqstore.loaders.lake.new_table import create_from
+    from seqstore.store.errors import AlreadyExistsError
+    from seqstore.store.sql.session.show_output import create_table_text
+
+    database, name = split_table(into)
+    if database in store.databases() and name in store.tables(database):
+        raise AlreadyExistsError(
+            f"{into} exists, and a {statement.format} table becomes a new table; a routine load "
+            "follows a Delta table (FROM DELTA)",
+            kind="table_exists",
+        )
+    if database not in store.databases():
+        store.create_database(database)
+        output.say(f"CREATE DATABASE {database};")
+    done = create_from(store, into, statement, timezone or DEFAULT_TIME_ZONE, [statement.path])
+    output.say(create_table_text(name, store.table(into).schema))
+    output.say(f"{done.affected_rows} rows {done.info}")
+    for warning in done.warnings:
+        output.say(f"warning: {warning}")
 
 
 def _parsed(properties: list[str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ class ArrowStream(io.RawIOBase):
 
 
 class _Written(io.RawIOBase):
-    """What the writer wrote and nobody read yet."""
+    """What the writer wrote and the reader has not read yet."""
 
     def __init__(self) -> None:
         super().__init__()

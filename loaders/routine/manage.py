@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from seqstore.loaders.lake.places import Places
-from seqstore.loaders.routine.delta_source import complete_properties
+from seqstore.loaders.routine.delta.properties import complete_properties
 from seqstore.loaders.routine.file_source import complete_path
 from seqstore.loaders.routine.job import BY_USER, PAUSED, RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from seqstore.loaders.lake.places import Places
-from seqstore.loaders.routine.delta_source import PARTITION, DeltaSource
+from seqstore.loaders.routine.delta.source import PARTITION, DeltaSource
 from seqstore.loaders.routine.file_source import FileSource, file_bodies
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
