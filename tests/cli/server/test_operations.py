@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from seqstore import Store
 from seqstore.cli.server.notify import READY, notify
 from tests.cli.server.test_metrics import ALWAYS, OF_JOBS
+from tests.support.children import MODULES
 from tests.support.documents import ROOT
 from tests.support.http_server import ServerProcess
 
@@ -44,6 +47,39 @@ def test_prometheus_accepts_the_alerts() -> None:
     command = [tool, "check", "rules", str(FOLDER / "prometheus-alerts.yml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_of_the_compose_file_make_a_store_that_may_be_served(tmp_path: Path) -> None:
+    """The first command of the image's page failed in an empty volume: it lacked --create."""
+    text = (FOLDER / "compose.yml").read_text()
+    found = re.search(r"- >-\n((?: {8}.*\n)+)", text)
+    assert found is not None
+    line = " ".join(found[1].split()).replace("$$", "$").replace("/data", str(tmp_path / "data"))
+    environment = {**os.environ, "SEQSTORE_ROOT_PASSWORD": "secret", "PYTHONPATH": MODULES}
+    command = line.replace("seqstore ", f"{sys.executable} -m seqstore.cli.main ", 1)
+    for _ in range(2):  # `up` runs it every time
+        subprocess.run(["sh", "-c", command], env=environment, check=True)
+    with Store.open(tmp_path / "data") as store:
+        root = store.accounts.find("root")
+        assert root is not None
+        assert root.has_password
+
+
+def test_the_image_runs_as_a_user_of_its_own_and_tells_its_health() -> None:
+    lines = (FOLDER / "Dockerfile").read_text().splitlines()
+    names = [line.split()[0] for line in lines if line and line[0].isupper()]
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    assert "HEALTHCHECK" in names
+    assert "sql --create" in "".join(lines)
+
+
+def test_no_service_of_the_compose_file_is_open_to_the_network() -> None:
+    text = (FOLDER / "compose.yml").read_text()
+    ports = [port for line in re.findall(r"ports: \[(.*)\]", text) for port in re.findall(r'"(.*?)"', line)]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert {"setup", "seqstore", "kafka", "objects"} <= set(re.findall(r"^  (\w+):", text, re.MULTILINE))
+    assert all(":" in image for image in re.findall(r"image: (\S+/\S+)", text))  # of a version
 
 
 def test_the_dashboard_has_no_two_panels_of_one_place() -> None:
