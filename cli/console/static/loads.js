@@ -3,6 +3,7 @@
 import { get, load, query, quoted } from "./api.js";
 import { badge, bytes, card, count, field, fill, grid, h, moment, note } from "./dom.js";
 import { delimiterNames, guess, parseText } from "./preview.js";
+import { write } from "./sql.js";
 
 const SAMPLE_BYTES = 65536;
 
@@ -62,7 +63,8 @@ function jobTables(found, again) {
       fill(place, note("error", error.message));
     }
   };
-  const buttons = (job) => (job.has_ended ? "" : [job.state === "PAUSED" ? h("button", { onclick: act(job, "RESUME"), "aria-label": `Resume ${job.name}` }, "Resume") : h("button", { onclick: act(job, "PAUSE"), "aria-label": `Pause ${job.name}` }, "Pause")]);
+  const alter = (job) => () => write(`ALTER ROUTINE LOAD FOR ${quoted(job.database)}.${quoted(job.name)}\nPROPERTIES ("max_error_number" = "0", "max_batch_interval" = "10");`);
+  const buttons = (job) => (job.has_ended ? "" : job.state === "PAUSED" ? [h("button", { onclick: act(job, "RESUME"), "aria-label": `Resume ${job.name}` }, "Resume"), h("button", { onclick: alter(job), "aria-label": `Alter ${job.name}` }, "Alter …")] : [h("button", { onclick: act(job, "PAUSE"), "aria-label": `Pause ${job.name}` }, "Pause")]);
   return [card("Routine loads", place, grid("Routine loads", [["Job", (j) => `${j.database}.${j.name}`, "wide"], ["Table", (j) => j.table || "many"], ["Source", (j) => j.source], ["State", (j) => badge(j.state)],
     ["Lag", (j) => count(j.lag), "num"], ["Loaded", (j) => count(j.loaded), "num"], ["Errors", (j) => count(j.errors), "num"], ["Reason", (j) => j.reason || j.other, "wide"], ["Action", buttons]],
   found.routine, { empty: "None that you may load. CREATE ROUTINE LOAD in SQL makes one." })),

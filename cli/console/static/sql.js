@@ -6,6 +6,7 @@ import { card, count, field, fill, h, note } from "./dom.js";
 import { rowsGrid } from "./table.js";
 
 const HISTORY = "seqstore-history";
+const DRAFT = "seqstore-draft";
 const WORDS = ("ALTER ANALYZE AND AS ASC BETWEEN BY CASE CAST CREATE DATABASE DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXPLAIN FOR FROM GRANT GROUP HAVING HISTORY IN INSERT INTO INTERVAL IS JOIN KEY "
   + "LEFT LIKE LIMIT LOAD MERGE NOT NULL OF ON OPTIMIZE OR ORDER OVER PARTITION PAUSE PROCESSLIST PROPERTIES RESTORE RESUME ROUTINE SELECT SET SHOW TABLE TABLES THEN UNION UNIQUE UPDATE USING VACUUM VALUES VERSION WHEN WHERE WITH "
   + "count( sum( avg( min( max( coalesce( date_trunc( now( key_history( table_changes(").split(" ");
@@ -13,9 +14,16 @@ const WORDS = ("ALTER ANALYZE AND AS ASC BETWEEN BY CASE CAST CREATE DATABASE DE
 // Of the tab: statements may name values that are nobody else's business.
 const history = () => JSON.parse(sessionStorage.getItem(HISTORY) ?? "[]");
 
+/** Opens the view with a statement that the user completes and runs. */
+export function write(statement) {
+  sessionStorage.setItem(DRAFT, statement);
+  location.hash = "#/sql";
+}
+
 export async function sql(main, _rest, session) {
   const text = h("textarea", { id: "sql", spellcheck: "false", autocapitalize: "off", "aria-label": "Statement", "aria-autocomplete": "list", "aria-controls": "names", placeholder: "SELECT …   (Ctrl Enter runs, Ctrl Space completes)" });
-  text.value = history()[0] ?? "";
+  text.value = sessionStorage.getItem(DRAFT) ?? history()[0] ?? "";
+  sessionStorage.removeItem(DRAFT);
   const database = h("select", {}, h("option", { value: "" }, "(none)"), session.databases.map((name) => h("option", { value: name }, name)));
   if (session.databases.length) database.value = session.databases[0];
   const rows = h("select", {}, [100, 1000, 10000].map((each) => h("option", { value: each }, count(each))));

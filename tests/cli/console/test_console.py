@@ -172,6 +172,19 @@ def test_a_routine_load_is_resumed_and_paused(page: Any) -> None:
     page.get_by_role("button", name="Resume load_refunds").wait_for()
 
 
+def test_a_paused_routine_load_is_altered_by_a_statement_that_is_written_already(page: Any) -> None:
+    show(page, "loads")
+    job = page.get_by_role("button", name="Alter load_refunds")
+    if not job.is_visible():
+        page.get_by_role("button", name="Pause load_refunds").click()
+    job.click()
+    page.locator("main[data-ready=sql]").wait_for()
+    statement = page.get_by_label("Statement")
+    assert statement.input_value().startswith("ALTER ROUTINE LOAD FOR `shop`.`load_refunds`\nPROPERTIES (")
+    page.get_by_role("button", name="Run").click()
+    page.get_by_text("0 rows affected").wait_for()
+
+
 def test_a_file_is_dropped_mapped_and_loaded(page: Any, client: Client) -> None:
     show(page, "loads")
     page.get_by_label("Table", exact=True).fill("shop.orders")
