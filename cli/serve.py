@@ -96,6 +96,7 @@ def serve(
     from seqstore.cli.server.server_process import ServerPlace, run_server
     from seqstore.store import Settings
 
+    _import_statements()
     given = {
         "host": host,
         "advertised_address": advertise,
@@ -110,6 +111,13 @@ def serve(
     send_traces()
     place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, _follow.get())
     run_server(place, engine, _say_services)
+
+
+def _import_statements() -> None:
+    """Imports all statements, before a client waits for them and before workers are forked."""
+    from seqstore.store.sql.session.statement_kind import all_kinds
+
+    all_kinds()
 
 
 def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:

@@ -59,7 +59,7 @@ def _lookup_hashed(
         order = np.argsort(probe_keys, kind="stable")
         probe_keys, matches = probe_keys[order], matches.take(order)
     names = dict.fromkeys([*projection.names, *state.schema.key])
-    if not deleted and any(live.segment.meta.tombstones for live in state.segments.values()):
+    if not deleted and state.has_tombstones:
         names[DELETE_SIGN] = None
     rows = state.take(matches, list(names))
     asked = None if len(probe_keys) == len(arrays[0]) == 1 else probe_keys

@@ -99,6 +99,11 @@ class TableState:
         return Run(index, slot)
 
     @cached_property
+    def has_tombstones(self) -> bool:
+        """Whether a segment holds tombstones, live or not."""
+        return any(live.segment.meta.tombstones for live in self.segments.values())
+
+    @cached_property
     def slot_of(self) -> dict[str, int]:
         return {live.segment.meta.id: slot for slot, live in self.segments.items()}
 

@@ -132,6 +132,10 @@ def equal_keys(
     """Compares keys row by row; NULL is an ordinary value (T3). Row lists of None mean all rows in their
     order.
     """
+    if left_rows is None and right_rows is None and len(left[0]) == 1:
+        pairs = list(zip(left, right, strict=True))
+        if all(a.type.equals(b.type) for a, b in pairs):  # a kernel of Arrow takes as long as all of these
+            return np.array([all(a[0].equals(b[0]) for a, b in pairs)])
     equal_columns = []
     for a, b in zip(left, right, strict=True):
         x = a if left_rows is None else a.take(pa.array(left_rows))
