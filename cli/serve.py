@@ -26,39 +26,49 @@ if TYPE_CHECKING:
 
 _STDERR: Final = 2
 _BACKLOG: Final = 1024  # clients that connect at once
-_follow: Final[ContextVar[str | None]] = ContextVar("follow", default=None)
+_beside: Final[ContextVar[Mapping[str, Any] | None]] = ContextVar("beside", default=None)
 _PORTS: Final = {"http": "--http-port", "mysql": "--mysql-port"}
 
 
-def _keep_follow(uri: str | None) -> str | None:
-    _follow.set(uri)
-    return uri
+def _keep(parameter: typer.CallbackParam, value: Any) -> Any:
+    _beside.set({**(_beside.get() or {}), str(parameter.name): value})
+    return value
 
 
-def _following(
+def _more_options(
     follow: Annotated[
         str | None,
         typer.Option(
             "--follow",
             metavar="URI",
             help="Read what a leader ships there; --advertise names the leader.",
-            callback=_keep_follow,
+            callback=_keep,
+        ),
+    ] = None,
+    flight_port: Annotated[
+        int | None,
+        typer.Option(
+            "--flight-port",
+            min=0,
+            max=65535,
+            help="Port of Arrow Flight: clients elsewhere, Flight SQL; 0 a free one. Default: without.",
+            callback=_keep,
         ),
     ] = None,
 ) -> None:
-    """Has the option of `serve` that its function does not get."""
+    """Has the options of `serve` that its function does not get."""
 
 
 class ServeCommand(TyperCommand):
-    """`serve` with the option `--follow`."""
+    """`serve` with the options of `_more_options`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         one = typer.Typer(add_completion=False)
-        one.command()(_following)
-        (option,) = typer.main.get_command(one).params
-        option.expose_value = False
-        self.params.append(option)
+        one.command()(_more_options)
+        for option in typer.main.get_command(one).params:
+            option.expose_value = False
+            self.params.append(option)
 
 
 def serve(
@@ -97,19 +107,21 @@ def serve(
     from seqstore.store import Settings
 
     _import_statements()
+    beside = _beside.get() or {}
     given = {
         "host": host,
         "advertised_address": advertise,
         "tls_certificate_file": str(tls_certificate) if tls_certificate else None,
         "tls_key_file": str(tls_key) if tls_key else None,
         "workers": workers,
+        "flight_port": beside.get("flight_port"),
     }
     settings = _settings(config, given)
     engine = Settings.load(config) if config else Settings()
     count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
     send_traces()
-    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, _follow.get())
+    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, beside.get("follow"))
     run_server(place, engine, _say_services)
 
 

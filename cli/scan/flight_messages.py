@@ -22,6 +22,16 @@ def command(data: bytes) -> tuple[str, dict[int, bytes | int]]:
     Raises:
         InvalidInputError: the bytes are no command of Flight SQL.
     """
+    kind, value = named(data)
+    return kind, fields(value)
+
+
+def named(data: bytes) -> tuple[str, bytes]:
+    """Returns the name of a command, without package, and its message.
+
+    Raises:
+        InvalidInputError: the bytes are no command of Flight SQL.
+    """
     wrapped = fields(data)
     name, value = wrapped.get(1, b""), wrapped.get(2, b"")
     if not isinstance(name, bytes) or not isinstance(value, bytes):
@@ -29,7 +39,7 @@ def command(data: bytes) -> tuple[str, dict[int, bytes | int]]:
     kind = name.decode(errors="replace")
     if not kind.startswith(PREFIX):
         raise _no_command()
-    return kind.removeprefix(PREFIX), fields(value)
+    return kind.removeprefix(PREFIX), value
 
 
 def message(name: str, values: dict[int, bytes | int]) -> bytes:
@@ -57,6 +67,18 @@ def fields(data: bytes) -> dict[int, bytes | int]:
     return dict(_fields(data))
 
 
+def listed(data: bytes) -> dict[int, list[bytes | int]]:
+    """Returns the fields of a message with all their values.
+
+    Raises:
+        InvalidInputError: the bytes are none.
+    """
+    found: dict[int, list[bytes | int]] = {}
+    for number, value in _fields(data):
+        found.setdefault(number, []).append(value)
+    return found
+
+
 def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
     place = 0
     while place < len(data):
@@ -75,6 +97,19 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes | int]]:
             raise _no_command()
         yield tag >> 3, data[place : place + size]
         place += size
+
+
+def numbers(data: bytes) -> list[int]:
+    """Returns repeated numbers that are packed into one field.
+
+    Raises:
+        InvalidInputError: the bytes are none.
+    """
+    found, place = [], 0
+    while place < len(data):
+        value, place = _number(data, place)
+        found.append(value)
+    return found
 
 
 def _number(data: bytes, place: int) -> tuple[int, int]:

@@ -3,7 +3,8 @@
 1. A client logs in with a Basic header and gets a token, which its later calls carry.
 2. `GetFlightInfo` with a statement answers the columns and one ticket, which holds the statement.
 3. `DoGet` runs the statement and streams the rows.
-4. Prepared statements have no parameters. Updates run at `DoPut` and answer the number of rows.
+4. Prepared statements have no parameters. Updates run at `DoPut` and answer the number of rows; so does bulk
+   ingest (`flight_ingest`). Lists of names are those of `flight_catalog`.
 
 Each call has a session of its own: `SET` and `USE` have no effect on later ones. There are no transactions.
 
@@ -28,9 +29,11 @@ from seqstore.cli.clients.audit_log import Client, Event
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote.service import Caller, RemoteError, RemoteService
 from seqstore.cli.scan.flight_calls import SentRows, in_call
+from seqstore.cli.scan.flight_catalog import LISTS, Asked
 from seqstore.cli.scan.flight_gate import FlightGate
+from seqstore.cli.scan.flight_ingest import COMMAND, Ingest
 from seqstore.cli.scan.flight_logins import LOGIN, Login, Logins
-from seqstore.cli.scan.flight_messages import command, encoded, message
+from seqstore.cli.scan.flight_messages import command, encoded, listed, message, named
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
 from seqstore.store import (
@@ -150,16 +153,24 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @in_call
     def get_flight_info(self, context: Any, descriptor: Any) -> Any:
+        given = descriptor.command or b""
         with _flight_errors():
-            text = _statement(descriptor.command or b"", _QUERIES)
-            schema = self._schema(context, text)
-        ticket = flight.Ticket(message("TicketStatementQuery", {1: text.encode()}))
+            name, _ = named(given)
+            if name in LISTS:
+                schema, ticket = self._list(context, given).schema, flight.Ticket(given)
+            else:
+                text = _statement(given, _QUERIES)
+                schema = self._schema(context, text)
+                ticket = flight.Ticket(message("TicketStatementQuery", {1: text.encode()}))
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
     @in_call
     def get_schema(self, context: Any, descriptor: Any) -> Any:
         with _flight_errors():
-            return flight.SchemaResult(self._schema(context, _statement(descriptor.command or b"", _QUERIES)))
+            given = descriptor.command or b""
+            if named(given)[0] in LISTS:
+                return flight.SchemaResult(self._list(context, given).schema)
+            return flight.SchemaResult(self._schema(context, _statement(given, _QUERIES)))
 
     @in_call
     def do_get(self, context: Any, ticket: Any) -> Any:
@@ -167,6 +178,8 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             rows = _remote_rows(self._remote.rows(self._caller(context), ticket.ticket[_PREFIX_BYTES:]))
             return flight.GeneratorStream(next(rows), SentRows(rows))
         with _flight_errors():
+            if named(ticket.ticket)[0] in LISTS:
+                return flight.RecordBatchStream(self._list(context, ticket.ticket))
             rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
             return flight.GeneratorStream(next(rows), SentRows(rows))
 
@@ -178,11 +191,41 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             writer.write(pa.py_buffer(reply))
             return
         with _flight_errors():
-            text = _statement(descriptor.command or b"", _UPDATES)
+            if named(given)[0] == COMMAND:
+                writer.write(pa.py_buffer(encoded({1: self._ingest(context, given, reader)})))
+                return
+            text = _statement(given, _UPDATES)
             with self._run(context, text) as (session, event, statements):
                 rows = sum(session.run(statement).affected_rows for statement in statements)
                 event.rows_written = rows
         writer.write(pa.py_buffer(encoded({1: rows})))
+
+    def _list(self, context: Any, given: bytes) -> pa.Table:
+        """Returns the rows of a list of names."""
+        kind, value = named(given)
+        caller = self._caller(context)
+        with (
+            caller.admitted(),
+            self._sessions.statement(caller.client, kind, has_client=caller.waits) as (session, event),
+            session.working("SHOW"),
+        ):
+            rows = LISTS[kind](session, Asked(listed(value)))
+            event.rows_read = rows.num_rows
+            return rows
+
+    def _ingest(self, context: Any, given: bytes, reader: Any) -> int:
+        """Loads an upload and returns the number of its rows."""
+        ingest = Ingest.of(Asked(listed(named(given)[1])))
+        caller = self._caller(context)
+        text = f"INGEST INTO {ingest.table}"
+        with (
+            caller.admitted(),
+            self._sessions.statement(caller.client, text, has_client=lambda _: True) as (session, event),
+            session.working("INSERT"),
+        ):
+            rows = ingest.run(self._sessions.store, caller.client.user, reader, caller.read)
+            event.rows_written = rows
+            return rows
 
     @in_call
     def list_actions(self, context: Any) -> Any:
