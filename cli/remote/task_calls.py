@@ -6,16 +6,23 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+import xxhash
 
 from seqstore.cli.remote.client_sessions import Held
 from seqstore.cli.remote.stagings import Stagings
 from seqstore.store import InvalidInputError, Load, NotFoundError, Table
 from seqstore.store.load.write_options import WriteOptions
+from seqstore.store.read.scan_task import ScanTask
 
 
-def _scan_shares(table: Table, given: Mapping[str, Any]) -> int:
-    """Returns how many shares a scan has; a version is always cut into the same ones."""
-    return len(table.scan_tasks(**given))
+def _scan_shares(table: Table, given: Mapping[str, Any]) -> list[str]:
+    """Returns what the shares of a scan are made of, a digest for each."""
+    return [_digest(task) for task in table.scan_tasks(**given)]
+
+
+def _digest(task: ScanTask) -> str:
+    parts = [(piece.meta.id, piece.batches) for piece in task.slices]
+    return xxhash.xxh3_64_hexdigest(repr(parts).encode())
 
 
 def _scan_share(table: Table, given: Mapping[str, Any]) -> pa.RecordBatchReader:
@@ -23,19 +30,19 @@ def _scan_share(table: Table, given: Mapping[str, Any]) -> pa.RecordBatchReader:
 
     Raises:
         InvalidInputError: the version is not named.
-        NotFoundError: the scan has no such share.
+        NotFoundError: the scan has no such share, or one of other batches than its digest says.
     """
-    plan = {name: value for name, value in given.items() if name != "number"}
-    number, version = given.get("number"), given.get("version")
+    plan = {name: value for name, value in given.items() if name not in ("number", "digest")}
+    number, version, wanted = given.get("number"), given.get("version"), given.get("digest")
     if not isinstance(number, int) or not isinstance(version, int):
         raise InvalidInputError("a share has a number and a version", kind="bad_message")
     _, lease = table.hold(version)
     try:
         tasks = table.scan_tasks(**plan)
-        if not 0 <= number < len(tasks):
+        if not 0 <= number < len(tasks) or wanted not in (None, _digest(tasks[number])):
             raise NotFoundError(
-                f"{table.name}: this scan has {len(tasks)} shares, there is no share {number}; plan the read "
-                "again",
+                f"{table.name}: this scan has {len(tasks)} shares, there is no such share {number}; plan the "
+                "read again",
                 kind="unknown_share",
             )
         reader = tasks[number].read()

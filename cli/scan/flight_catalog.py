@@ -79,7 +79,7 @@ class Asked:
 
 
 def _rows(session: Session, text: str) -> pa.Table:
-    with session.stream(parse(text)[0]) as reader:  # type: ignore[arg-type]
+    with session.stream(parse(text)[0]) as reader:
         return reader.read_all()
 
 
@@ -130,7 +130,7 @@ def _tables(session: Session, asked: Asked) -> pa.Table:
 
 def _columns(session: Session, database: str, table: str) -> pa.Schema:
     text = f"SELECT * FROM {quoted(database)}.{quoted(table)}"
-    with session.stream(parse(text)[0]) as rows:  # type: ignore[arg-type]
+    with session.stream(parse(text)[0]) as rows:
         return sent_schema(rows.schema, has_timestamps=True)
 
 

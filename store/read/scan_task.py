@@ -5,7 +5,7 @@ reader needs (description, schema, hidden rows, the bytes of inline segments). I
 never the catalog. Planning, in the process that has the catalog:
 
 1. Batches that the filter's zone maps rule out are skipped, as are segments without a live row.
-2. The rest is cut, in the order of segments, into tasks of about `rows_per_task` rows. Small segments share a
+2. The rest is cut, in the order of ids, into tasks of about `rows_per_task` rows. Small segments share a
    task, large ones fill several.
 """
 
@@ -106,16 +106,24 @@ def plan_scan(
     deleted: bool,
     rows_per_task: int,
 ) -> list[ScanTask]:
-    """Cuts a state into tasks; see the module. Together they return the rows of `scan`."""
+    """Cuts a state into tasks; see the module. Together they return the rows of `scan`.
+
+    A version is always cut in the same way, whichever versions the process has read before.
+    """
     shares: list[list[SegmentSlice]] = []
     rows = 0
-    for piece in _slices(unpruned(state, predicate), rows_per_task):
+    for piece in _slices(_in_order(unpruned(state, predicate)), rows_per_task):
         if not shares or rows + piece.rows > rows_per_task:
             shares.append([])
             rows = 0
         shares[-1].append(piece)
         rows += piece.rows
     return [ScanTask(disk, directory, projection, predicate, deleted, tuple(share)) for share in shares]
+
+
+def _in_order(batches: Sequence[LiveBatch]) -> list[LiveBatch]:
+    """Orders batches by what never changes: slots are those of one process's way to the version."""
+    return sorted(batches, key=lambda batch: (batch[0].segment.meta.id, batch[1]))
 
 
 def _slices(batches: Sequence[LiveBatch], rows_per_task: int) -> Iterator[SegmentSlice]:

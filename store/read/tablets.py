@@ -3,7 +3,7 @@
 Doris's connectors plan a read by tablets and read each in a task of its own, `SELECT .. FROM t TABLET(id)`.
 Here a tablet is some segments of one version:
 
-1. The segments that have a live row are taken in the order of their slots. As many neighbours share a tablet
+1. The segments that have a live row are taken in the order of their ids, which never change as slots do. As many neighbours share a tablet
    as have `TABLET_ROWS` rows together; a larger segment is a tablet of its own.
 2. The id holds the version and the place of the tablet: all tasks of a read see one version, and the server
    remembers nothing. The segments of a version never change, for compaction makes a version of its own.
@@ -78,7 +78,7 @@ def of_tablets(state: TableState, tablets: Tablets) -> TableState:
 def _shares(state: TableState) -> list[list[int]]:
     shares: list[list[int]] = [[]]
     rows = 0
-    for slot in sorted(state.segments):
+    for slot in sorted(state.segments, key=lambda slot: state.segments[slot].segment.meta.id):
         live = state.segments[slot]
         if not live.deletes.live_count:
             continue

@@ -12,9 +12,11 @@ import pyarrow as pa
 from seqstore.store.check.row_checker import RejectedRow
 from seqstore.store.errors import StoreError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
+from seqstore.store.load.write_task import StagedRows
 from seqstore.store.remote.connection import Connection, LostReplyError
 from seqstore.store.remote.handles import Handle, refusal, remote
 from seqstore.store.remote.outcomes import Labelled, met_by_label
+from seqstore.store.remote.remote_tasks import RemoteRows
 from seqstore.store.remote.sent_rows import parts_of
 
 
@@ -57,10 +59,13 @@ class RemoteLoad(Handle, Load):
             given += len(part)
         return WriteResult(given, rejected)
 
-    def adopt(self, staged: Any) -> None:
+    def adopt(self, staged: StagedRows | RemoteRows) -> None:
         """Takes over the rows that a task has staged (`RemoteTable.write_task`); see `Load.adopt`."""
-        if staged.load is not None:
-            self.call("adopt", {"staging": staged.load, "parts": staged.parts})
+        if isinstance(staged, RemoteRows):
+            if staged.load is not None:
+                self.call("adopt", {"staging": staged.load, "parts": staged.parts})
+        elif staged.load is not None:
+            raise refusal("Load", "adopt", "tasks of RemoteTable.write_task stage its rows")
 
     def commit(self, *, max_filter_ratio: float = 1.0, also: Any = None) -> LoadResult:
         """Publishes the rows written as one version; see `Load.commit`.

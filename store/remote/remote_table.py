@@ -63,8 +63,10 @@ class RemoteTable(Handle, Table):
         arguments = arguments_of(Table.scan_tasks, *given, **named)
         if arguments.get("version") is None:
             arguments["version"] = self.version
-        count: int = self.call("scan_shares", arguments)
-        return [RemoteScanTask(self._place, arguments, number) for number in range(count)]
+        digests: list[str] = self.call("scan_shares", arguments)
+        return [
+            RemoteScanTask(self._place, arguments, number, digest) for number, digest in enumerate(digests)
+        ]
 
     def change_task(self, first: int, last: int) -> RemoteChangeTask:
         """Returns the changes of versions `first` to `last` as a value that another process reads."""

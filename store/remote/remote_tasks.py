@@ -76,11 +76,13 @@ class RemoteScanTask:
     Attributes:
         arguments: of the scan, which names its version.
         number: of the share, from 0.
+        digest: of what it is made of: another cut of the version is refused.
     """
 
     place: TaskPlace
     arguments: Mapping[str, Any]
     number: int
+    digest: str
 
     def read(self) -> pa.RecordBatchReader:
         """Reads the rows of this share.
@@ -89,7 +91,7 @@ class RemoteScanTask:
             VersionExpiredError: the version cannot be read any more.
             UnavailableError: the server cannot be reached, or is lost while the rows are read.
         """
-        return self.place.read("scan_share", {**self.arguments, "number": self.number})
+        return self.place.read("scan_share", {**self.arguments, "number": self.number, "digest": self.digest})
 
 
 @dataclass(frozen=True)

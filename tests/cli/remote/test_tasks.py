@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from seqstore import (
     AccessDeniedError,
     ClosedError,
     InvalidInputError,
+    LoadRejectedError,
     NotFoundError,
     Settings,
     Store,
@@ -29,7 +31,7 @@ from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.remote.remote_tasks import RemoteRows
 from tests.support.remote.cut_proxy import CutProxy
 from tests.support.remote.server import client
-from tests.support.rows import rows_of, schema_of
+from tests.support.rows import schema_of
 
 SMALL = Settings(inline_bytes_max=0, segment_rows=100, batch_rows_max=50, auto_compaction=0)
 pytestmark = pytest.mark.settings(SMALL)
@@ -48,7 +50,7 @@ def files(store: Store, table: Table) -> set[str]:
     return {each.name for each in (Path(store.path) / table.loader.directory).iterdir()}
 
 
-def publish(table: RemoteTable, *shares: RemoteRows, **options: Any) -> Any:
+def publish(table: RemoteTable, *shares: Any, **options: Any) -> Any:
     with table.begin_load(**options) as load:
         for share in shares:
             load.adopt(elsewhere(share))
@@ -79,6 +81,12 @@ def test_shares_are_of_the_version_they_were_planned_for(table: RemoteTable, man
     assert sum(len(task.read().read_all()) for task in tasks) == before
 
 
+def test_a_share_of_another_cut_is_refused(table: RemoteTable, many: Table) -> None:
+    first, second, *_ = table.scan_tasks(rows_per_task=200)
+    with pytest.raises(NotFoundError, match="plan the read again"):
+        replace(first, digest=second.digest).read()
+
+
 def test_a_share_of_an_expired_version_is_refused(table: RemoteTable, many: Table) -> None:
     tasks = table.scan_tasks(rows_per_task=200)
     many.upsert(rows(1))
@@ -89,7 +97,7 @@ def test_a_share_of_an_expired_version_is_refused(table: RemoteTable, many: Tabl
 
 def test_a_share_that_is_not_there_is_refused(table: RemoteTable, many: Table) -> None:
     request = table.request("scan_share", {"version": many.version, "number": 99})
-    with pytest.raises(NotFoundError, match="there is no share 99"):
+    with pytest.raises(NotFoundError, match="there is no such share 99"):
         table.connection.reader(request)
 
 
@@ -107,7 +115,7 @@ def test_a_commit_has_the_shares_of_its_tasks_alone(table: RemoteTable, stored: 
     done = publish(table, twice[1], task.run(rows(5)), RemoteRows(), label="mine")
     table.end_stagings([task.load])
     assert (done.rows_loaded, done.label) == (3, "mine")
-    assert sorted(row["k"] for row in rows_of(stored)) == [1, 2, 3, 4, 5]
+    assert stored.scan(["k"]).read_all().sort_by("k").column(0).to_pylist() == [1, 2, 3, 4, 5]
 
 
 def test_the_end_of_a_load_removes_the_files_that_no_version_names(
@@ -160,8 +168,8 @@ def test_rejected_rows_have_their_place_in_the_task(table: RemoteTable, monkeypa
     share = task.run(sent)
     assert len(share.parts) > 1
     with table.begin_load() as load:
-        load.adopt(share)
-        with pytest.raises(Exception, match="too many filtered rows") as caught:
+        load.adopt(share)  # type: ignore[arg-type]
+        with pytest.raises(LoadRejectedError, match="too many filtered rows") as caught:
             load.commit(max_filter_ratio=0)
     assert [row.row for row in caught.value.rejected] == [4, 10]
 
@@ -244,7 +252,7 @@ def test_a_lost_reply_of_a_part_is_met(remote: RemoteStore, server: FlightSqlSer
     try:
         url = f"seqstore://127.0.0.1:{proxy.port}"
         with Store.connect(url) as through:
-            task = through.table("db.t").write_task()  # type: ignore[attr-defined]
+            task = through.table("db.t").write_task()
 
             def broken() -> Iterator[pa.RecordBatch]:
                 proxy.cut()

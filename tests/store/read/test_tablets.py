@@ -98,3 +98,30 @@ def test_tablet_stays_a_name_for_tables_and_columns(store: Store) -> None:
         )
         list(session.execute("INSERT INTO tablet (tablet) VALUES (1)"))
         assert rows(session, "SELECT tablet.tablet FROM tablet tablet") == [(1,)]
+
+
+@pytest.mark.settings(inline_bytes_max=0, segment_rows=100, batch_rows_max=50, auto_compaction=0)
+def test_the_tablets_of_a_version_stay_while_the_table_goes_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that planned before a delete read some segments twice and others never."""
+    monkeypatch.setattr(tablets, "TABLET_ROWS", 150)
+    table = store.create_table("db.many", schema_of("k BIGINT NOT NULL"))
+    table.upsert(pa.table({"k": pa.array(range(1000), pa.int64())}))
+    version = table.version
+
+    def cut() -> list[list[int]]:
+        with table.snapshot(version) as seen:
+            return [
+                sorted(
+                    table.state(version).segments[slot].segment.meta.rows
+                    for slot in tablets.of_tablets(
+                        table.state(version), tablets.Tablets.of([number])
+                    ).segments
+                )
+                for number in seen.tablet_ids()
+            ]
+
+    before = cut()
+    table.delete_where()
+    assert cut() == before
