@@ -29,10 +29,10 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench pictures torture histories faults mutants clean python java mariadb classes
+.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-compare pictures torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) java ## create .venv and install everything in it
 
@@ -73,8 +73,14 @@ docs: $(VENV)/.installed-docs ## build the manual in site/; warnings are errors
 pictures: setup ## make the pictures of docs/console.md; needs a Chromium
 	@$(BIN)/python -m tests.support.console.pictures docs/pictures
 
-bench: setup ## measure the named workloads on this machine (minutes, gigabytes in bench/work)
-	@$(BIN)/python -m bench.run
+bench: $(VENV)/.installed-bench ## measure all workloads beside all peers (40 minutes); killed, it goes on where it was
+	@$(BIN)/python -m bench.run $(BENCH)
+
+bench-quick: $(VENV)/.installed-bench ## the same, small, in five minutes
+	@$(BIN)/python -m bench.run --quick $(BENCH)
+
+bench-compare: setup ## two commits in turns, A=... and B=... (B: this one); exit code 3 when a workload lost a tenth
+	@$(BIN)/python -m bench.compare $(A) $(or $(B),HEAD) $(BENCH)
 
 torture: setup ## random work, kills and reopens for TORTURE_MINUTES (default 30)
 	@TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture --timeout=0
@@ -119,6 +125,11 @@ $(LOWEST)/.installed: pyproject.toml Makefile $(INSTALLED)
 $(VENV)/.installed-docs: $(INSTALLED)
 	@echo 'installing seqstore[docs]'
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(INSTALLED)
+	@echo 'installing the peers: seqstore[bench]'
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[bench]'
 	@touch $@
 
 python:

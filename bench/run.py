@@ -25,6 +25,7 @@ from bench.contests.catalog import CONTESTS
 from bench.engine.site import Site, Sizes
 from bench.engine.workload import Workload
 from bench.engine.workloads import WORKLOADS
+from bench.limits.measure import limits
 from bench.peers.catalog import PEERS
 from bench.report import page, records
 from bench.trials import machine
@@ -233,6 +234,7 @@ def main(words: Sequence[str] | None = None) -> int:
             "commit": found["commit"],
         }
         journal = Journal(given.work / "journal.jsonl", order, is_fresh=given.fresh)
+        found["limits"] = limits(given.work, min(size.rows for size in sizes), given.seed)
         problems = run_all(given, sizes, journal, progress)
         results = sorted(journal.results, key=lambda result: list(EVERY).index(result["workload"]))
         out = given.out or _HERE / "results" / f"run-{datetime.now():%Y-%m-%d-%H%M%S}.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from bench.contests import ycsb
+from bench.contests import sustained, tpch, ycsb
 from bench.contests.scripted import scripted
 from bench.engine.site import Site
 from bench.inputs import cdc, flights, lake_loader, merges
@@ -77,6 +77,8 @@ CONTESTS: Final = {
         scripted("lhbench_refresh", "refreshes of 3 % of a sales table", _MERGES, _refresh),
         scripted("lhbench_micro", "merges of 0.0001 % to 0.1 %", _MERGES, _micro),
         scripted("flights", "the flights of 2013 as events", "flights", _flights),
+        *sustained.workloads(),
         *ycsb.workloads(),
+        *tpch.workloads(),
     )
 }

@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
+
+import pyarrow as pa
 
 from bench.engine.site import Site
 from bench.engine.workload import Workload
@@ -35,13 +38,14 @@ def contest(site: Site, script: Script, peers: dict[str, type[KeyedPeer]]) -> It
         peers: by name; of those without ours, who was not chosen on the site is left out silently.
     """
     skipped: dict[str, str] = {}
+    expected = lru_cache(maxsize=4)(script.expected)  # most peers end behind the same step
     with ExitStack() as closing:
         runners: list[_Runner] = []
         for name, peer in peers.items():
             if peer is not OURS and not site.takes_part(name):
                 continue
             reason = peer.why_not(script)
-            runner = None if reason else _Runner(peer, site, script)
+            runner = None if reason else _Runner(peer, site, script, expected)
             if runner is not None:
                 closing.callback(runner.close)
                 reason = runner.set_up()
@@ -68,6 +72,7 @@ class _Runner:
     peer: type[KeyedPeer]
     site: Site
     script: Script
+    expected: Callable[[int], pa.Table]
     done: int = 0
     load_seconds: float = 0.0
     table: KeyedPeer | None = None
@@ -100,7 +105,7 @@ class _Runner:
         return Contender(
             self.peer.name,
             act,
-            check=lambda: differences(self.script.expected(self.done), table.scan()),
+            check=lambda: differences(self.expected(self.done), table.scan()),
             settle=table.settle,
             read=lambda: consume(table.scan()),
             facts=self.facts,

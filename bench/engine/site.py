@@ -40,7 +40,7 @@ class Sizes:
         rounds_max: no workload runs more often than this.
         client_seconds: how long clients work in a round, where a round has no end of its own.
         operations_rows: records of YCSB.
-        scale: of TPC-H.
+        scale: of TPC-H; below 0.01 its partsupp repeats keys.
         flights: of the demo's; None means all.
     """
 

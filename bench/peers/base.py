@@ -29,6 +29,7 @@ class KeyedPeer(ABC):
         is_durable: does a call return only when its rows would survive a power cut?
         module, package: what has to be installed; its version is printed.
         kinds: steps it can do.
+        takes_many: may several threads call it at a time?
         rows_max: with a larger base it would need hours; None means there is no limit.
         step_rows_max: the same for the rows of a step.
     """
@@ -39,6 +40,7 @@ class KeyedPeer(ABC):
     module: ClassVar[str]
     package: ClassVar[str]
     kinds: ClassVar[frozenset[Kind]] = EVERY_KIND
+    takes_many: ClassVar[bool] = False
     rows_max: ClassVar[int | None] = None
     step_rows_max: ClassVar[int | None] = None
 
@@ -96,6 +98,10 @@ class KeyedPeer(ABC):
 
     def settle(self) -> None:  # noqa: B027 - most have nothing to wait for
         """Waits for work of its own that goes on behind the calls; not part of their time, but told."""
+
+    def another(self) -> KeyedPeer:
+        """The same table for one more client: a connection of its own where it needs one."""
+        return self
 
     @abstractmethod
     def scan(self) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -36,14 +37,14 @@ class _DuckDB(KeyedPeer):
     def __init__(self, path: Path, spec: TableSpec) -> None:
         super().__init__(path, spec)
         path.mkdir(parents=True)
-        self._connection = duckdb.connect(str(path / "t.duckdb"))
+        self.connection = duckdb.connect(str(path / "t.duckdb"))
         # By default the log would be moved into the table every second batch.
-        self._connection.execute("SET checkpoint_threshold = '1GB'")
+        self.connection.execute("SET checkpoint_threshold = '1GB'")
         self._rows = 0
         columns = ", ".join(
             f'"{f.name}" {sql_type(f.type, _TYPES)}{"" if f.nullable else " NOT NULL"}' for f in spec.schema
         )
-        self._connection.execute(f"CREATE TABLE t ({columns}{self._more_columns()})")
+        self.connection.execute(f"CREATE TABLE t ({columns}{self._more_columns()})")
 
     def _more_columns(self) -> str:
         return ""
@@ -57,7 +58,7 @@ class _DuckDB(KeyedPeer):
         self._rows += len(rows)
 
     def scan(self) -> Iterator[pa.RecordBatch]:
-        found = self._connection.sql(f"SELECT {quoted(self.spec.schema.names)} FROM {self._source()}")
+        found = self.connection.sql(f"SELECT {quoted(self.spec.schema.names)} FROM {self._source()}")
         is_new = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
         yield from (found.to_arrow_reader if is_new else found.fetch_record_batch)(65_536)
 
@@ -65,12 +66,12 @@ class _DuckDB(KeyedPeer):
         return "t"
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def _run(self, statement: str, batch: pa.Table) -> None:
-        self._connection.register("batch", batch)
-        self._connection.execute(statement)
-        self._connection.unregister("batch")
+        self.connection.register("batch", batch)
+        self.connection.execute(statement)
+        self.connection.unregister("batch")
 
 
 class KeyedDuckDB(_DuckDB):
@@ -90,10 +91,10 @@ class KeyedDuckDB(_DuckDB):
         if len(batch) * _MERGE_SHARE <= self._rows:
             self._run(self._merge(), batch)
             return
-        self._connection.execute("BEGIN")
+        self.connection.execute("BEGIN")
         for start in range(0, len(batch), _SLICE_ROWS):
             self._run(self._on_conflict(), batch.slice(start, _SLICE_ROWS))
-        self._connection.execute("COMMIT")
+        self.connection.execute("COMMIT")
 
     def _merge(self) -> str:
         spec, names = self.spec, quoted(self.spec.schema.names)
@@ -133,6 +134,13 @@ class AppendingDuckDB(_DuckDB):
 
     def _more_columns(self) -> str:
         return ", arrival BIGINT"
+
+    takes_many = True
+
+    def another(self) -> KeyedPeer:
+        other = copy(self)
+        other.connection = self.connection.cursor()
+        return other
 
     def upsert(self, rows: pa.Table) -> None:
         self.insert(rows)

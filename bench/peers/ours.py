@@ -23,6 +23,7 @@ class Seqstore(KeyedPeer):
     setup = "defaults; compaction after loads is on"
     module = "seqstore"
     package = "seqstore"
+    takes_many = True
 
     def __init__(self, path: Path, spec: TableSpec) -> None:
         super().__init__(path, spec)

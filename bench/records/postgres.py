@@ -111,9 +111,9 @@ class PostgresRecords(RecordStore):
             self._process = subprocess.Popen(start, stdout=log, stderr=log, user=account, cwd=self._home)
         self._wait()
         columns = ", ".join(f"{name} VARCHAR" for name in FIELDS)
-        _PostgresClient(self._port).run(
-            f'CREATE TABLE usertable (k VARCHAR COLLATE "C" PRIMARY KEY, {columns})', ()
-        )
+        client = _PostgresClient(self._port)
+        client.run(f'CREATE TABLE usertable (k VARCHAR COLLATE "C" PRIMARY KEY, {columns})', ())
+        client.close()
 
     def _wait(self) -> None:
         deadline = time.monotonic() + _START_SECONDS

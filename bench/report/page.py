@@ -72,7 +72,7 @@ def page(machine: dict[str, Any], results: Sequence[Result], problems: Sequence[
         mine = [result for result in results if result["group"] == group]
         parts += [_charts([*figures.by_stored_rows(mine).values(), *figures.by_clients(mine).values()])]
         parts += [_section(result) for result in mine]
-    parts.append(_peers(results))
+    parts += [_peers(results), _limits(machine)]
     return "".join(parts) + "</html>\n"
 
 
@@ -162,6 +162,14 @@ def _cells(result: Result, entry: Result) -> list[str]:
 def _charts(charts: Iterable[str | None]) -> str:
     drawn = [chart for chart in charts if chart is not None]
     return "<div class=charts>" + "".join(drawn) + "</div>" if drawn else ""
+
+
+def _limits(machine: dict[str, Any]) -> str:
+    """What the machine itself reached at the beginning of the run."""
+    if "limits" not in machine:
+        return ""
+    lines = "".join(f"<tr><td>{escape(name)}<td>{value:.3g}" for name, value in machine["limits"].items())
+    return f"<h2>Limits of the machine</h2><table>{lines}</table>"
 
 
 def _peers(results: Sequence[Result]) -> str:

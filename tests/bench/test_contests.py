@@ -29,6 +29,7 @@ from bench.trials import machine
 from bench.trials.journal import Journal
 from bench.trials.trial import Trial
 from tests.support.documents import ROOT
+from tests.weight import ALL, form
 
 SEED = 27
 TINY = Sizes(
@@ -37,7 +38,7 @@ TINY = Sizes(
     rounds_max=2,
     client_seconds=0.2,
     operations_rows=200,
-    scale=0.001,
+    scale=0.01,
     flights=100,
 )
 
@@ -88,13 +89,26 @@ def site(tmp_path: Path) -> Iterator[Site]:
         yield site
 
 
-@pytest.mark.parametrize("name", CONTESTS)
+# The short form leaves out what differs from others by numbers alone.
+_ALIKE = ("ycsb_b_1", "ycsb_b_8", "ycsb_f_1")
+FEW = [name for name in CONTESTS if not name.endswith("_64") and name not in _ALIKE]
+
+
+@pytest.mark.parametrize("name", list(CONTESTS) if form() == ALL else FEW)
 def test_all_that_take_part_end_right(site: Site, name: str) -> None:
     site.peers = ("sqlite", "duckdb-pk")
     [result] = run.run_workloads(site, [CONTESTS[name]]) or pytest.skip("the system lacks what it needs")
     assert records.wrong_entries([result]) == [], f"seed {SEED}"
     assert all(entry["values"] and not entry["stopped"] for entry in records.contenders(result)), result
     assert result["ours"]["correct"] is not None
+
+
+@pytest.mark.parametrize("name", ["ycsb_a_8", "small_loads_8"])
+def test_every_peer_that_is_installed_serves_several_clients(site: Site, name: str) -> None:
+    [result] = run.run_workloads(site, [CONTESTS[name]])
+    assert records.wrong_entries([result]) == [], f"seed {SEED}"
+    assert {entry["name"]: entry["stopped"] for entry in records.contenders(result) if entry["stopped"]} == {}
+    assert all(why.startswith("not installed") for why in result["skipped"].values()), result["skipped"]
 
 
 def test_a_peer_that_is_wrong_is_told_as_wrong(site: Site) -> None:
