@@ -102,15 +102,19 @@ def take_turn(tree: Path, names: Sequence[str], *, rows: int) -> dict[str, float
     work = _ROOT / "bench" / "work" / "compare"
     command = [sys.executable, "-m", "bench.trials.turn", str(work), "--rows", str(rows), "--only", *names]
     paths = os.pathsep.join((str(tree / ".package"), str(_ROOT)))
+    # The working directory comes first of all: in the tree, that tree's own benchmark would run.
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": paths},
-        cwd=tree,
+        cwd=_ROOT,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    medians: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if not Path(answer["sources"]).is_relative_to(tree):
+        raise RuntimeError(f"expected the engine of {tree}, found that of {answer['sources']}")
+    medians: dict[str, float] = answer["medians"]
     return medians
 
 

@@ -69,8 +69,7 @@ class AppendingDuckDB:
         yield from (found.to_arrow_reader if is_new else found.fetch_record_batch)(65_536)
 
     def count(self) -> int:
-        row = self._connection.execute("SELECT count(*) FROM orders").fetchone()
-        assert row is not None
+        [row] = self._connection.execute("SELECT count(*) FROM orders").fetchall()
         return int(row[0])
 
     def findings(self) -> list[str]:
@@ -135,7 +134,9 @@ class KeyedDuckDB(AppendingDuckDB):
         return self._connection.sql(FIRST_ROWS.format(start)).to_arrow_table()
 
     def look_up_one(self, key: int) -> tuple[Any, ...] | None:
-        return self._connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchone()
+        # A result that is not fetched to its end would keep the connection from the next statement.
+        found = self._connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchall()
+        return found[0] if found else None
 
 
 class DeltaTable:

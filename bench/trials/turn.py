@@ -1,6 +1,7 @@
 """One turn of our engine alone, for `bench.compare`: `python -m bench.trials.turn WORK --only NAME ...`.
 
-Prints a JSON object: the median of each workload. Which sources of the engine run is up to PYTHONPATH.
+Prints a JSON object: where the engine's sources are, and the median of each workload. Which sources run is
+up to PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+import seqstore
 from bench.engine.site import Site, Sizes
 from bench.run import EVERY
 from bench.trials.trial import run_trial
@@ -43,7 +45,8 @@ def main() -> int:
     sizes = Sizes(
         given.rows, small_rows=batch, batch=batch, rounds_max=given.rounds, scale=0.01, flights=5_000
     )
-    print(json.dumps(medians(given.work, given.only, sizes, given.seed)))
+    found = medians(given.work, given.only, sizes, given.seed)
+    print(json.dumps({"sources": seqstore.__file__, "medians": found}))
     return 0
 
 

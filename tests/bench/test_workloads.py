@@ -49,6 +49,7 @@ def test_end_states_equal_the_oracle(site: Site, name: str) -> None:
     for yardstick in result["yardsticks"]:
         assert yardstick["correct"] is not False, (yardstick["name"], yardstick["findings"])
         assert yardstick["values"], yardstick["name"]
+        assert yardstick["stopped"] is None, yardstick["name"]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +67,12 @@ def test_slow_peers_reach_the_same_state(site: Site, workload: str, peer: str) -
 def test_growth_is_measured_against_a_smaller_table(site: Site) -> None:
     names = [entry["name"] for entry in run(site, "upsert_100k")["yardsticks"]]
     assert "seqstore at 0.0005 M stored" in names
+
+
+def test_workloads_that_share_a_state_do_not_disturb_each_other(site: Site) -> None:
+    shared = [WORKLOADS[name] for name in ("lookup_1", "first_rows", "count", "lookup_10k", "scan")]
+    for result in run_workloads(site, shared):
+        assert [entry["stopped"] for entry in result["yardsticks"]] == [None] * len(result["yardsticks"])
 
 
 def test_a_site_leaves_nothing_behind(tmp_path: Path) -> None:
