@@ -8,6 +8,7 @@ import pytest
 from seqstore import InvalidInputError, NotFoundError, Store, VersionExpiredError
 from seqstore.store.read import tablets
 from seqstore.store.sql import Session
+from tests.support.rows import schema_of
 
 LOADS, ROWS = 5, 100
 
@@ -110,17 +111,12 @@ def test_the_tablets_of_a_version_stay_while_the_table_goes_on(
     table.upsert(pa.table({"k": pa.array(range(1000), pa.int64())}))
     version = table.version
 
-    def cut() -> list[list[int]]:
+    def cut() -> list[set[str]]:
         with table.snapshot(version) as seen:
-            return [
-                sorted(
-                    table.state(version).segments[slot].segment.meta.rows
-                    for slot in tablets.of_tablets(
-                        table.state(version), tablets.Tablets.of([number])
-                    ).segments
-                )
-                for number in seen.tablet_ids()
-            ]
+            numbers = seen.tablet_ids()
+        state = table.state(version)
+        parts = [tablets.of_tablets(state, tablets.Tablets.of([number])) for number in numbers]
+        return [{live.segment.meta.id for live in part.segments.values()} for part in parts]
 
     before = cut()
     table.delete_where()
