@@ -4,7 +4,7 @@ Doris's connectors plan a read by tablets and read each in a task of its own, `S
 Here a tablet is some segments of one version:
 
 1. The segments that have a live row are taken in the order of their ids, which never change as slots do. As
-   many neighbours share a tablet as have `TABLET_ROWS` rows together; a larger segment is a tablet of its own.
+   many neighbours share a tablet as have `TABLET_ROWS` rows together; a larger segment is one of its own.
 2. The id holds the version and the place of the tablet: all tasks of a read see one version, and the server
    remembers nothing. The segments of a version never change, for compaction makes a version of its own.
 
