@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from bench.kafka.broker import KafkaBroker
-from bench.kafka_jars import JarsUnreachableError
+from bench.kafka.jars import JarsUnreachableError
 from tests.support.kafka import Server, wait_until
 from tests.support.streams.debezium import Debezium, debezium_jars
 from tests.support.streams.mariadb import MariaDbMissingError, Run, mariadb_properties, running_mariadb
