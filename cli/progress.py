@@ -70,7 +70,7 @@ class Progress:
         self.clear()
 
     def doing(self, text: str) -> None:
-        """Names what the command works on now; the amount begins anew."""
+        """Sets what the command works on now; the amount begins anew."""
         with self._lock:
             self._doing, self._amount = text, str
 
@@ -136,7 +136,7 @@ class Progress:
         try:
             self._screen.write(text)
             self._screen.flush()
-        except (OSError, ValueError):  # nobody reads it, or it is closed
+        except (OSError, ValueError):  # it is closed, or its reader has ended
             self._ending.set()
 
 
@@ -167,7 +167,7 @@ def clear() -> None:
 
 
 def doing(text: str, number: int = 0, total: int = 0) -> None:
-    """Names what the command works on now.
+    """Sets what the command works on now.
 
     Args:
         number: of it, from 1, where there are `total` of them.
