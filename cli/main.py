@@ -42,7 +42,7 @@ _FILES: Final = {
     "default.toml": "all settings, for serve --config",
     "loads": "example jobs of broker-load",
     "routine": "example jobs of routine-load",
-    "operations": "unit, image, compose, alerts, dashboard",
+    "operations": "unit, image, compose, dashboard",
 }
 
 
