@@ -60,7 +60,7 @@ def test_a_file_is_checked_as_the_statement_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (PLAIN, r"one of the tables \[files\] and \[kafka\]"),
+        (PLAIN, r"one of the tables \[files\], \[kafka\] and \[delta\]"),
         ("[files]\n", "database is missing"),
         (f"nmae = 'x'\n{PLAIN}[files]\n", "unknown name 'nmae'"),
         (f"where = 5\n{PLAIN}[files]\n", "where: expected a text, found 5"),
