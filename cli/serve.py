@@ -35,6 +35,10 @@ def _keep(parameter: typer.CallbackParam, value: Any) -> Any:
     return value
 
 
+def _more(name: str) -> Any:
+    return (_beside.get() or {}).get(name)
+
+
 def _more_options(
     follow: Annotated[
         str | None,
@@ -107,21 +111,20 @@ def serve(
     from seqstore.store import Settings
 
     _import_statements()
-    beside = _beside.get() or {}
     given = {
         "host": host,
         "advertised_address": advertise,
         "tls_certificate_file": str(tls_certificate) if tls_certificate else None,
         "tls_key_file": str(tls_key) if tls_key else None,
         "workers": workers,
-        "flight_port": beside.get("flight_port"),
+        "flight_port": _more("flight_port"),
     }
     settings = _settings(config, given)
     engine = Settings.load(config) if config else Settings()
     count = settings.workers or _cores()
     seat = _seat(count, settings, (http_port, mysql_port)) if count > 1 else None
     send_traces()
-    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, beside.get("follow"))
+    place = ServerPlace(data_dir(), settings, (http_port, mysql_port), seat, _more("follow"))
     run_server(place, engine, _say_services)
 
 
