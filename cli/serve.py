@@ -105,7 +105,6 @@ def serve(
 ) -> None:
     """Serve stream load over HTTP and SQL over the MySQL protocol; run jobs, keep tables in order."""
     _prepare_process()  # before the imports of Arrow and DuckDB
-    _need_packages()
     from seqstore.cli.logs.traces import send_traces
     from seqstore.cli.server.server_process import ServerPlace, run_server
     from seqstore.store import Settings
@@ -150,6 +149,7 @@ def _settings(config: Path | None, given: Mapping[str, Any]) -> ServerSettings:
 def _prepare_process() -> None:
     """Returns freed memory, keeps new files to the user of the server, and begins the log.
 
+    Refuses to go on without the packages of a server, the extra `server`.
     A fatal signal, such as that of a library that finds no memory, logs what each thread was doing.
     """
     from seqstore.cli.logs.current_ids import AddIds
@@ -157,6 +157,7 @@ def _prepare_process() -> None:
     from seqstore.cli.logs.log_throttle import LogThrottle
     from seqstore.cli.server.memory import keep_little_freed_memory
 
+    _need_packages()
     faulthandler.enable(_STDERR)
     keep_little_freed_memory()
     from seqstore.store.runtime.call_room import give_threads_room  # imports Arrow
