@@ -251,8 +251,8 @@ class VersionWriter(DataSourceArrowWriter):
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
-            self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
             columns = written_schema(schema, table.schema)
+            self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
             self._asked = asked.of_job(store)
         self._task.check_columns(columns.empty_table())
         self._task.begin()

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqstore.store.errors import StoreError
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.connection import Connection, Request
 from seqstore.store.remote.handles import Handle
@@ -156,10 +157,14 @@ class RemoteWriteTask:
         """Checks that rows with such columns would fit.
 
         Raises:
-            InvalidInputError: they do not.
+            InvalidInputError: they do not; the load has ended.
         """
         with self._staging() as staging:
-            staging.check_columns(data.schema)
+            try:
+                staging.check_columns(data.schema)
+            except StoreError:
+                staging.connection.run(self.place.request("end_stagings", {"stagings": [self.load]}))
+                raise
 
     def run(self, data: Any) -> RemoteRows:
         """Stages rows; what a failed run has sent belongs to no share, and goes with the load.

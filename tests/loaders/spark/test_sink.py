@@ -264,7 +264,7 @@ from seqstore.loaders.spark import foreach_batch_sink
 
 data_dir, files, checkpoint, work = map(Path, sys.argv[1:])
 work.mkdir()
-sink = foreach_batch_sink(at(data_dir), "db.one")
+sink = foreach_batch_sink(data_dir, "db.one")
 
 def load_and_die(df, epoch):
     sink(df, epoch)
