@@ -21,8 +21,6 @@ Allow = Annotated[
 ]
 
 PASSWORD: Final = "SEQSTORE_PASSWORD"
-# Of the commands, which read no file of settings: the setting schema_registries, with blanks between.
-REGISTRIES: Final = "SEQSTORE_SCHEMA_REGISTRIES"
 
 if TYPE_CHECKING:
     from seqstore.store import Store
@@ -97,11 +95,12 @@ def open_store(ctx: typer.Context, *, create: bool = False, elsewhere: bool = Fa
     """
     from seqstore.store import Settings as StoreSettings
     from seqstore.store import Store
+    from seqstore.store.settings import registries_of_environment
 
     named = server(ctx)
     if elsewhere and named is not None:
         return named.connect()
-    registries = tuple(os.environ.get(REGISTRIES, "").split())
+    registries = registries_of_environment()
     return Store.open(data_dir(ctx), create=create, settings=StoreSettings(schema_registries=registries))
 
 

@@ -4,6 +4,7 @@ each.
 
 from __future__ import annotations
 
+import os
 import tomllib
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -13,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from seqstore.store.errors import InvalidInputError
 
 THINNING_FORM: Final = "AGE:STEP in seconds, each pair greater than the one before, or an empty text"
+REGISTRIES: Final = "SEQSTORE_SCHEMA_REGISTRIES"
 _KIB, _MIB, _GIB = 2**10, 2**20, 2**30
 _MAY_BE_ZERO = frozenset(
     [
@@ -167,6 +169,11 @@ class Settings:
             if isinstance(value, list):
                 given[name] = tuple(value)
         return cls(**given)
+
+
+def registries_of_environment() -> tuple[str, ...]:
+    """Returns the setting `schema_registries` of programs that read no file of settings."""
+    return tuple(os.environ.get(REGISTRIES, "").split())
 
 
 def _expected(name: str, default: Any, value: Any) -> str | None:

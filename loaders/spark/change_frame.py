@@ -29,6 +29,7 @@ from seqstore.loaders.source import BadRow
 from seqstore.store import InvalidInputError, Table
 from seqstore.store.errors import LoadRejectedError
 from seqstore.store.load.load import Load
+from seqstore.store.settings import registries_of_environment
 
 # Of stream and routine loads: a sink's epoch has one schema, which its executors stage files for.
 _NOT_OF_SINKS: Final = (
@@ -106,7 +107,8 @@ def read_frame(frame: Any, options: StreamLoadOptions, table: Table) -> ChangeFr
     messages = frame.select(*names).toArrow()
     values = messages.column("value").combine_chunks()
     keys = messages.column("key").combine_chunks() if "key" in names else pa.nulls(len(values), values.type)
-    given = with_registry(options, table.settings.schema_registries).avro
+    allowed = [*table.settings.schema_registries, *registries_of_environment()]
+    given = with_registry(options, allowed).avro
     if given is None:
         return ChangeFrame(_read(keyed_messages(keys, values), options, table))
     lines = AvroMessages(given).lines(keys, values)

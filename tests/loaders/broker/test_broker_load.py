@@ -28,8 +28,9 @@ from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.broker.toml_spec import read_spec
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
-from tests.support.changes.messages import body, envelope
+from tests.support.changes.messages import body, canal, envelope, maxwell
 from tests.support.forks.pools import forked_context
+from tests.support.streams.avro import change, container, envelope_schema
 
 ROOT = Path(__file__).parents[3]
 CREATE = (
@@ -462,6 +463,23 @@ def test_a_job_file_is_read_with_care(tmp_path: Path, text: str, message: str) -
 def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file"):
         read_spec(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("file_format", ["debezium_json", "canal_json", "maxwell_json", "debezium_avro"])
+def test_files_of_every_format_of_change_streams(store: Store, files: Path, file_format: str) -> None:
+    """CS1, AV1"""
+    row = {"k": 1, "v": "a", "s": 5}
+    fields = [{"name": "k", "type": "long"}, {"name": "v", "type": "string"}, {"name": "s", "type": "long"}]
+    data = {
+        "debezium_json": lambda: body(envelope("c", 3, after=row)),
+        "canal_json": lambda: body(canal("INSERT", 3, [row])),
+        "maxwell_json": lambda: body(maxwell("insert", 3, row)),
+        "debezium_avro": lambda: container(envelope_schema(fields), [change("c", 3, None, row)]),
+    }[file_format]()
+    (files / "1").write_bytes(data)
+    job = run(store, spec(description(str(files / "1"), columns=(), format=file_format)), files)
+    assert (job.state, job.loaded) == (FINISHED, 1), job
+    assert store.table("db.one").scan(["k", "v", "s"]).read_all().to_pylist() == [row]
 
 
 def test_files_of_a_change_stream_are_loaded(store: Store, files: Path) -> None:

@@ -30,9 +30,11 @@ from seqstore import (
 )
 from seqstore.cli.demo.spark_run import forget_last_epoch
 from seqstore.loaders.spark import EpochReport, Feed, LoadCounters, foreach_batch_sink
-from tests.support.changes.messages import envelope
+from tests.support.changes.messages import canal, envelope, maxwell
 from tests.support.children import MODULES
 from tests.support.spark.places import at
+from tests.support.streams.avro import change, envelope_schema, framed
+from tests.support.streams.registry import RegistryServer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -501,6 +503,27 @@ def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_i
     in_query.sparkContext.setLocalProperty(QUERY_ID, "another")
     assert not other(frame(in_query, (3, "another")), 7).is_replay
     assert rows_of(data_dir) == {1: "first", 2: "next", 3: "another"}
+
+
+def test_every_format_of_change_streams_is_read(
+    in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CS1, AV1: one insert of each."""
+    fields = [{"name": "id", "type": "long"}, {"name": "value", "type": "string"}]
+    with RegistryServer() as registry:
+        monkeypatch.setenv("SEQSTORE_SCHEMA_REGISTRIES", registry.url)
+        schema = envelope_schema(fields, "one")
+        number = registry.put("one-value", schema)
+        messages: dict[str, Any] = {
+            "debezium_json": json.dumps(envelope("c", 1, after={"id": 1, "value": "a"})).encode(),
+            "canal_json": json.dumps(canal("INSERT", 2, [{"id": 2, "value": "b"}])).encode(),
+            "maxwell_json": json.dumps(maxwell("insert", 3, {"id": 3, "value": "c"})).encode(),
+            "debezium_avro": framed(number, schema, change("c", 4, None, {"id": 4, "value": "d"})),
+        }
+        for epoch, (file_format, value) in enumerate(messages.items()):
+            sink = foreach_batch_sink(data_dir, "db.one", format=file_format, timezone="UTC")
+            sink(in_query.createDataFrame([(value,)], "value binary"), epoch)
+    assert rows_of(data_dir) == {1: "a", 2: "b", 3: "c", 4: "d"}
 
 
 def test_messages_of_a_change_stream_are_read_on_the_driver(in_query: SparkSession, data_dir: Path) -> None:
