@@ -29,6 +29,7 @@ from seqstore.loaders.source import BadRow
 from seqstore.store import InvalidInputError, Table
 from seqstore.store.errors import LoadRejectedError
 from seqstore.store.load.load import Load
+from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.settings import registries_of_environment
 
 # Of stream and routine loads: a sink's epoch has one schema, which its executors stage files for.
@@ -107,12 +108,20 @@ def read_frame(frame: Any, options: StreamLoadOptions, table: Table) -> ChangeFr
     messages = frame.select(*names).toArrow()
     values = messages.column("value").combine_chunks()
     keys = messages.column("key").combine_chunks() if "key" in names else pa.nulls(len(values), values.type)
-    allowed = [*table.settings.schema_registries, *registries_of_environment()]
-    given = with_registry(options, allowed).avro
+    given = with_registry(options, _registries(table)).avro
     if given is None:
         return ChangeFrame(_read(keyed_messages(keys, values), options, table))
     lines = AvroMessages(given).lines(keys, values)
     return ChangeFrame(_read(lines, replace(options, avro=None), table))
+
+
+def _registries(table: Table) -> list[str]:
+    """Returns the registries a driver may ask: those of the environment, and of the setting where it has one.
+
+    Settings of a store elsewhere are its server's.
+    """
+    own = () if isinstance(table, RemoteTable) else table.settings.schema_registries
+    return [*own, *registries_of_environment()]
 
 
 def _read(messages: pa.Array, options: StreamLoadOptions, table: Table) -> RowBuffer:

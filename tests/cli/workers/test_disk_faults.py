@@ -18,8 +18,8 @@ from tests.support.children import MODULES
 from tests.support.faults.file_faults import FAULTS, compiled
 from tests.weight import ALL, form
 
-# A worker has opened the store after some hundred operations, and a load takes thirty.
-OPERATIONS = range(250, 600)
+# A worker has opened the store after some hundred operations. A load takes thirty, which joined loads share.
+OPERATIONS = range(250, 400)
 LOADS = 12
 KINDS = ("kill", "eio", "short", "eintr")
 pytestmark = pytest.mark.crash
