@@ -157,12 +157,12 @@ def _prepare_process() -> None:
     from seqstore.cli.logs.log_throttle import LogThrottle
     from seqstore.cli.server.memory import keep_little_freed_memory
 
-    _need_packages()
     faulthandler.enable(_STDERR)
     keep_little_freed_memory()
     from seqstore.store.runtime.call_room import give_threads_room  # imports Arrow
 
     give_threads_room()
+    _need_packages()
     os.umask(0o077)  # whatever the shell says
     handler = logging.StreamHandler()
     handler.addFilter(LogThrottle())
