@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, get_args, get_origin
 
 _NOT_PLAIN: Final = object()
+_FLAGS: Final = {"1": True, "true": True, "0": False, "false": False}
 _CHECKS: Final = ("exists", "writable", "resolve_path", "allow_dash", "path_type", "parser")
 
 
@@ -46,6 +47,8 @@ def _converted(annotation: Any, checks: Any, value: Any) -> Any:
         return _NOT_PLAIN
     if annotation in (bool, str) and isinstance(value, annotation):
         return value
+    if annotation is bool and isinstance(value, str):  # of a variable of the environment
+        return _FLAGS.get(value, _NOT_PLAIN)
     if get_origin(annotation) is list and get_args(annotation) == (str,) and isinstance(value, (list, tuple)):
         return list(value) if value and all(isinstance(item, str) for item in value) else _NOT_PLAIN
     if annotation is Path and isinstance(value, str):

@@ -43,7 +43,7 @@ def _run(cls: type[TyperCommand], arguments: list[str]) -> tuple[int, str, list[
         file: Annotated[Path | None, typer.Option(dir_okay=False)] = None,
         color: Annotated[Color, typer.Option()] = Color.RED,
         count: Annotated[int, typer.Option(min=1)] = 1,
-        loud: Annotated[bool, typer.Option("--loud")] = False,
+        loud: Annotated[bool, typer.Option("--loud", envvar="LOUD")] = False,
     ) -> None:
         found.extend([name, texts, path, there, file, color, count, loud])
 
@@ -74,3 +74,9 @@ def _run(cls: type[TyperCommand], arguments: list[str]) -> tuple[int, str, list[
 )
 def test_values_and_errors_are_those_of_typer(arguments: list[str]) -> None:
     assert _run(Plain, arguments) == _run(TyperCommand, arguments)
+
+
+@pytest.mark.parametrize("value", ["1", "0", "true", "false", "yes", "ON", "", "x"])
+def test_variables_of_the_environment_too(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOUD", value)
+    assert _run(Plain, ["a"]) == _run(TyperCommand, ["a"])

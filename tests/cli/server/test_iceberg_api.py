@@ -160,9 +160,9 @@ def test_tokens_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_writes_are_refused(client: Client, store: Store) -> None:
     attached = catalog(client, "root:")
     versions = [table.version for table in every_table(store)]
-    with pytest.raises(REFUSED, match="read only|does not support"):
+    with pytest.raises(REFUSED, match=r"read only|does not support"):
         attached.create_namespace("made")
-    with pytest.raises(REFUSED, match="read only|does not support"):
+    with pytest.raises(REFUSED, match=r"read only|does not support"):
         attached.drop_table("db.t")
     answer = client.request("POST", f"{TABLES}/t", json.dumps({"requirements": [], "updates": []}).encode())
     assert (answer.status, answer.json["error"]["type"]) == (406, "UnsupportedOperationException")

@@ -84,7 +84,7 @@ class Broker:
 
     made: Mapping[str, str]
 
-    def __init__(self, spec: RoutineSpec, _offsets: object) -> None:
+    def __init__(self, spec: RoutineSpec, _offsets: object, _registries: object) -> None:
         Broker.made = spec.source_properties
 
     def bounds(self) -> Any:

@@ -376,5 +376,5 @@ def _change(root: Path, random_: random.Random, step: int) -> None:
             write_deltalake(root, pairs(*((key, f"o{step}") for key in range(low))), mode="overwrite")
         case "optimize":
             table.optimize.compact()
-        case "restore":
-            table.restore(random_.randrange(table.version() + 1))
+        case "restore" if table.version():
+            table.restore(random_.randrange(table.version()))
