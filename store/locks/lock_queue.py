@@ -225,9 +225,9 @@ class LockQueue:
                 try:
                     _lock(handle, deadline)
                     stored = self._read()
-                    requests = [each for each in stored if self._is_alive(each)]
+                    requests = [each for each in _requests(stored) if self._is_alive(each)]
                     yield requests
-                    self._write(requests)
+                    self._write(requests, stored)
                 finally:
                     fcntl.flock(handle, fcntl.LOCK_UN)  # a child forked meanwhile has the file open too
                     os.close(handle)
@@ -243,18 +243,28 @@ class LockQueue:
             (self._directory / request.pipe).unlink(missing_ok=True)
         return False
 
-    def _read(self) -> list[Request]:
+    def _read(self) -> bytes:
         try:
-            lines = json.loads(self._path.read_bytes())
-            return [Request(**{**line, "process": tuple(line["process"])}) for line in lines]
-        except (OSError, ValueError, TypeError, KeyError):  # none yet, or lost by a crash of the machine
-            return []
+            return self._path.read_bytes()
+        except OSError:  # none yet
+            return b""
 
-    def _write(self, requests: list[Request]) -> None:
-        """Replaces the file at once: a process that is killed meanwhile leaves the one before."""
+    def _write(self, requests: list[Request], stored: bytes) -> None:
+        """Replaces the file if it changes, at once: a killed process leaves the one before."""
+        content = json.dumps([asdict(each) for each in requests]).encode()
+        if content == stored:
+            return
         made = self._directory / "queue.new"
-        made.write_text(json.dumps([asdict(each) for each in requests]))
+        made.write_bytes(content)
         made.replace(self._path)
+
+
+def _requests(stored: bytes) -> list[Request]:
+    """Returns the requests of the file; none when it is not there, or was lost by a crash of the machine."""
+    try:
+        return [Request(**{**line, "process": tuple(line["process"])}) for line in json.loads(stored)]
+    except (ValueError, TypeError, KeyError):
+        return []
 
 
 def _sleep(handle: int, seconds: float) -> bytes:
@@ -306,25 +316,37 @@ def _settle_deadlocks(requests: list[Request], asking: Request) -> list[str]:
 
 def _circle(requests: list[Request], asking: Request) -> list[Request]:
     """Returns waiting requests, from the asking one on, each of which waits for the owner of the next; the
-    last waits for the owner of the first. Empty for none."""
+    last waits for the owner of the first. Empty for none.
 
-    def search(path: list[Request]) -> list[Request]:
-        for owner in _blockers(requests, path[-1]):
+    1. An owner without another request has nothing that others wait for: it closes no circle.
+    2. Otherwise a search goes from request to request, and meets each once.
+    """
+    if all(each is asking or each.owner != asking.owner for each in requests):
+        return []
+    of_owner: dict[str, list[Request]] = {}
+    for each in requests:
+        if not each.verdict:
+            of_owner.setdefault(each.owner, []).append(each)
+    path_to = {id(asking): [asking]}
+    left = [asking]
+    while left:
+        waiting = left.pop()
+        path = path_to[id(waiting)]
+        for owner in _blockers(requests, waiting):
             if owner == asking.owner:
                 return path
-            for each in requests:
-                is_open = each.owner == owner and not each.verdict and each not in path
-                if is_open and _blockers(requests, each) and (found := search([*path, each])):
-                    return found
-        return []
-
-    return search([asking])
+            for each in of_owner.get(owner, ()):
+                if id(each) not in path_to:
+                    path_to[id(each)] = [*path, each]
+                    left.append(each)
+    return []
 
 
 def _blockers(requests: list[Request], request: Request) -> list[str]:
-    """Returns the owners of the requests that stand before one of the same lock."""
+    """Returns the owners of the requests that stand before one of the same lock, each once."""
     before = itertools.takewhile(lambda each: each is not request, requests)
-    return [each.owner for each in before if each.lock == request.lock and each.owner != request.owner]
+    owners = (each.owner for each in before if each.lock == request.lock and each.owner != request.owner)
+    return list(dict.fromkeys(owners))
 
 
 def _told(circle: list[Request], loser: Request) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import signal
 import threading
 import time
@@ -17,10 +19,12 @@ import pytest
 
 from seqstore import ConflictError, Store, UnavailableError
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
-from seqstore.store.locks.lock_queue import LockOwner, LockQueue
+from seqstore.store.locks import lock_queue
+from seqstore.store.locks.lock_queue import LockOwner, LockQueue, Request
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import MakeTable
+from tests.weight import by_form
 
 SECONDS = 120.0
 CHILD = """
@@ -234,6 +238,55 @@ def test_a_circle_of_three_is_found_and_the_youngest_gives_up(directory: Path) -
     for name in ("'old'", "'young'", "'middle'", "db.t0", "db.t1", "db.t2"):
         assert name in str(caught.value)
     assert str(caught.value).endswith("'young' is the younger one and was rolled back")
+
+
+def test_forty_may_wait_for_one_lock(directory: Path) -> None:
+    """The search for a circle went over every path through the queue: two to the power of its length."""
+    with ThreadPoolExecutor(40) as pool:
+        with update_lock(directory, 1, SECONDS):
+            done = [pool.submit(_hold, directory) for _ in range(40)]
+            until(lambda: waiters(directory) == 40)
+        assert [each.result(SECONDS) for each in done] == [True] * 40
+
+
+def _hold(directory: Path) -> bool:
+    with update_lock(directory, 1, SECONDS):
+        return True
+
+
+@pytest.mark.parametrize("seed", random.sample(range(10**6), by_form(200, 2000)))
+def test_a_circle_is_found_where_there_is_one(seed: int) -> None:
+    rng = random.Random(seed)
+    owners, locks = "abcd"[: rng.randint(2, 4)], "xyz"[: rng.randint(1, 3)]
+    requests = [
+        Request(
+            rng.choice(locks), "", rng.choice(owners), "", 0.0, (1, 1), "", rng.choice(["", "", "x"]), number
+        )
+        for number in range(rng.randint(1, 8))
+    ]
+    asking = requests[-1]
+    asking.verdict = ""
+    found = lock_queue._circle(requests, asking)
+    assert bool(found) == any(_is_circle(requests, path) for path in _paths(requests, asking)), f"seed {seed}"
+    assert not found or (found[0] is asking and _is_circle(requests, found)), f"seed {seed}"
+
+
+def _paths(requests: list[Request], asking: Request) -> Iterator[list[Request]]:
+    """Every order of some requests without a verdict, from the asking one on."""
+    others = [each for each in requests if each is not asking and not each.verdict]
+    for count in range(min(len(others), 3) + 1):
+        yield from ([asking, *rest] for rest in itertools.permutations(others, count))
+
+
+def _is_circle(requests: list[Request], path: list[Request]) -> bool:
+    """Whether each of them waits for the owner of the next, and the last for that of the first."""
+
+    def waits_for(waiting: Request, owner: str) -> bool:
+        before = itertools.takewhile(lambda each: each is not waiting, requests)
+        is_before = any(each.lock == waiting.lock and each.owner == owner for each in before)
+        return owner != waiting.owner and is_before
+
+    return all(waits_for(one, other.owner) for one, other in zip(path, [*path[1:], path[0]], strict=True))
 
 
 def test_a_queue_without_a_circle_is_no_deadlock(directory: Path) -> None:
