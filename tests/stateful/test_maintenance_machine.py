@@ -270,8 +270,9 @@ class ThinnedVersions(MaintenanceMachine):
             return max((v for v, time in times.items() if time <= moment), default=0)
 
         known = max(self.known, min(newest, newest_at(now - steps[0][0] * 1000)))
+        young = {times[version] // (steps[0][1] * 1000): version for version in range(self.known, known)}
         last: dict[tuple[int, int], int] = {}
-        for version in (each for each in self.all_readable() if each < known):
+        for version in sorted({*(each for each in self.kept if each < known), *young.values()}):
             age = (now - times[version]) // 1000
             step = max((step for limit, step in steps if age >= limit), default=steps[0][1])
             last[step, times[version] // (step * 1000)] = version
