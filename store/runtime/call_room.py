@@ -23,9 +23,8 @@ from seqstore.store.runtime import memory_limit
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-_ENTRIES: Final = (
-    1 << 15
-) + 64  # of eight bytes; the block is the next power of two, and half of it stays free
+# Of eight bytes each; the block is the next power of two, and half of it stays free.
+_ENTRIES: Final = (1 << 15) + 64
 _WAIT_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.05
 
