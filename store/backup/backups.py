@@ -201,11 +201,17 @@ class Backups:
         for store in (self._backups, self._restores):
             store.forget_ended(self._settings.label_keep_seconds)
         self.resume()
-        with self._catalog.write() as tx:
-            job = check(tx)
-            _refuse_second(tx, database)
-            job_id = jobs.add_within(tx, job)
-            _at_work.add(self._place(job_id))  # before others see it
+        job_id = 0
+        try:
+            with self._catalog.write() as tx:
+                job = check(tx)
+                _refuse_second(tx, database)
+                job_id = jobs.add_within(tx, job)
+                _at_work.add(self._place(job_id))  # before others see it
+        except CommitUnknownError:  # the job is visible, and the database admits no other one until it ends
+            if job_id:
+                self._start(job_id)
+            raise
         self._start(job_id)
         return job_id
 
