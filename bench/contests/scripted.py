@@ -25,7 +25,7 @@ def scripted(name: str, title: str, group: str, make: Callable[[Site], Script]) 
 
     @contextmanager
     def prepare(site: Site, slow: bool) -> Iterator[Trial]:
-        del slow  # who is slow is stopped by time here
+        del slow  # here the time limit stops a slow peer
         yield from contest(site, make(site), PEERS)
 
     return Workload(name, title, prepare, group=group)
@@ -35,7 +35,7 @@ def contest(site: Site, script: Script, peers: dict[str, type[KeyedPeer]]) -> It
     """The trial of a script; what it made is closed and removed behind it.
 
     Args:
-        peers: by name; of those without ours, who was not chosen on the site is left out silently.
+        peers: by name; a peer that the site has not chosen is left out silently, ours never.
     """
     skipped: dict[str, str] = {}
     expected = lru_cache(maxsize=4)(script.expected)  # most peers end behind the same step

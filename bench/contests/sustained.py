@@ -1,6 +1,6 @@
 """Loads of 1,000 rows without end, by 1, 8 and 64 clients in one process; a value is seconds a load.
 
-No two rows have the same sequence, so what must be stored does not depend on who came first.
+No two rows have the same sequence, so what must be stored does not depend on the order of the clients.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -87,7 +88,7 @@ def _both(site: Site) -> Iterator[tuple[_Ours, _Duck, list[Refresh]]]:
     site.remove(place)
 
 
-class _Side:
+class _Side(ABC):
     """What both have in common: which pairs are done, and what must be stored then."""
 
     name: str
@@ -118,17 +119,17 @@ class _Side:
             for finding in differences(expected, self.rows(name))
         ]
 
-    def facts(self) -> dict[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def facts(self) -> dict[str, Any]: ...
 
-    def run_pair(self, pair: Refresh) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def run_pair(self, pair: Refresh) -> None: ...
 
-    def answers(self) -> list[list[tuple[Any, ...]]]:
-        raise NotImplementedError
+    @abstractmethod
+    def answers(self) -> list[list[tuple[Any, ...]]]: ...
 
-    def rows(self, table: str) -> Iterator[pa.RecordBatch]:
-        raise NotImplementedError
+    @abstractmethod
+    def rows(self, table: str) -> Iterator[pa.RecordBatch]: ...
 
 
 class _Ours(_Side):

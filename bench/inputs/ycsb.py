@@ -149,7 +149,7 @@ def differences(records: int, writes: Iterable[Writes], found: Iterable[tuple[An
     counts = {
         "records missing": len(by_key) - len(seen),
         "records that should not be there": strangers,
-        "fields with a value that nobody wrote last": other,
+        "fields with a value that no client wrote last": other,
     }
     problems = [f"{count} {what}" for what, count in counts.items() if count]
     return problems + [finding for each in clients for finding in each.wrong[:3]]

@@ -42,7 +42,7 @@ class DuckRecords(RecordStore):
     """A table with a primary key."""
 
     name = "duckdb-pk"
-    setup = "primary key, prepared statements; who meets another's write tries again"
+    setup = "primary key, prepared statements; a client that meets another's write tries again"
     module = package = "duckdb"
 
     def __init__(self, path: Path) -> None:

@@ -106,7 +106,7 @@ def _overview(results: Sequence[Result]) -> str:
         f"<td class=note>{escape(entry['name'])}<td>{times(ratio)}"
         for ratio, result, entry in sorted(lost, key=lambda each: -each[0])
     )
-    return f"<h2>Where others are faster</h2><table><tr><th>workload<th>who<th>ours / it{lines}</table>"
+    return f"<h2>Where others are faster</h2><table><tr><th>workload<th>store<th>ours / it{lines}</table>"
 
 
 def _section(result: Result) -> str:
@@ -173,7 +173,7 @@ def _limits(machine: dict[str, Any]) -> str:
 
 
 def _peers(results: Sequence[Result]) -> str:
-    """Who took part, with version and settings."""
+    """The contenders, with version and settings."""
     seen: dict[str, Result] = {}
     for result in results:
         for entry in contenders(result):
