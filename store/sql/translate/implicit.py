@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.conversions import (
@@ -183,6 +184,8 @@ def listed(node: exp.Expr) -> exp.Expr:
     query = node.args.get("query")
     if query is not None:
         return _listed_query(node, query)
+    if not items and not node.args.get("unnest") and not node.args.get("field"):
+        raise InvalidInputError(f"{node.sql('doris')}: expected values after IN, found none", kind="syntax")
     if not items or (len(items) > _LISTED_MAX and not _differs(node.this, items)):
         return node
     if isinstance(node.this, exp.Tuple):

@@ -244,7 +244,7 @@ def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
     if condition.find(exp.Column, exp.Select):
         return False
     found = read_rows(exp.select(exp.alias_(is_true(condition), "found")), ["found"], open_query)
-    return bool(found.column(0)[0].as_py())
+    return bool(len(found) and found.column(0)[0].as_py())
 
 
 def _select(

@@ -185,7 +185,9 @@ def _several_matches(opened: TransactionTable, count: int) -> InvalidInputError:
 
 
 def _is_starred(then: exp.Expr) -> bool:
-    return isinstance(then.this, exp.Star) or any(isinstance(item, exp.Star) for item in then.expressions)
+    listed = then.args.get("expressions") or []
+    items = [then.this, listed] if isinstance(listed, exp.Star) else [then.this, *listed]  # UPDATE * without SET
+    return any(isinstance(item, exp.Star) for item in items)
 
 
 def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.Expr]]:

@@ -64,6 +64,8 @@ def test_update_that_matches_nothing_makes_no_version(session: Session) -> None:
         ("DELETE FROM t WHERE true", "delete all rows is forbidden temporary."),
         ("DELETE FROM t WHERE 1 = 1", "delete all rows is forbidden temporary."),
         ("DELETE FROM t WHERE NOT (1 > 2 OR false)", "delete all rows is forbidden temporary."),
+        ("DELETE FROM t WHERE k IN ()", r"k IN \(\): expected values after IN, found none"),
+        ("EXPLAIN DELETE FROM t WHERE (2, 'new') IN ", "expected values after IN, found none"),
     ],
 )
 def test_what_may_not_be_changed_is_named(session: Session, statement: str, message: str) -> None:

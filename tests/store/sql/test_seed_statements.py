@@ -147,8 +147,9 @@ def test_the_two_sketched_commands_touch_what_their_conditions_say(session: Sess
     assert [tuple(row.values()) for row in rows] == expected
 
 
+@pytest.mark.parametrize("update", ["UPDATE SET *", "UPDATE *"])
 @pytest.mark.parametrize("more", ["", " AND t.date = '2024-05-01' AND t.country = 'de'"])
-def test_the_pages_merge_updates_and_inserts_whole_rows(session: Session, more: str) -> None:
+def test_the_pages_merge_updates_and_inserts_whole_rows(session: Session, more: str, update: str) -> None:
     """`whenMatched().updateAll().whenNotMatched().insertAll()`, without and with the literals."""
     for name in ("deltaTable", "source"):
         dicts(
@@ -164,7 +165,7 @@ def test_the_pages_merge_updates_and_inserts_whole_rows(session: Session, more: 
         f"""
         MERGE INTO deltaTable AS t USING source AS s
         ON s.user_id = t.user_id AND s.date = t.date AND s.country = t.country{more}
-        WHEN MATCHED THEN UPDATE SET *
+        WHEN MATCHED THEN {update}
         WHEN NOT MATCHED THEN INSERT *""",
     )
     rows = dicts(session, "SELECT user_id, country, n FROM deltaTable ORDER BY 1")
