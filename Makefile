@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 DEMO_DIR := demo-data
 TORTURE_MINUTES ?= 30
 MINUTES ?= $(TORTURE_MINUTES)
+# What random tests draw from: the same each time, so that a failure comes from the change. SEED= draws anew.
+SEED ?= 20261124
 
 # The first of these that is Python 3.11 or later and can make environments.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3 python3.13 python3.12 python3.11)
@@ -42,16 +44,16 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 
 test: lint mariadb classes ## lint, format, types and every kind of test in its short form
 	@echo '== pytest'
-	@$(PYTEST)
+	@SEQSTORE_SEED=$(SEED) $(PYTEST)
 
 test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
 	@echo '== pytest, full weight'
-	@SEQSTORE_TESTS=all $(PYTEST)
+	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(PYTEST)
 
 # Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
 test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows
 	@echo '== pytest, lowest versions'
-	@SEQSTORE_TESTS=all $(LOWEST)/bin/pytest -W default::DeprecationWarning
+	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(LOWEST)/bin/pytest -W default::DeprecationWarning
 
 lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'

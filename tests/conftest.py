@@ -20,6 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
 from seqstore.store.maintenance.scheduler import Maintainer
+from tests.seeds import is_repeated
 from tests.support.children import hide_pandas
 from tests.support.rows import MakeTable, schema_of
 from tests.support.spark.class_archive import jvm_options
@@ -45,7 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # How long an example takes says nothing on a machine that does other things too.
 hypothesis_settings.register_profile(
-    "seqstore", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+    "seqstore",
+    deadline=None,
+    print_blob=True,
+    derandomize=is_repeated(),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 hypothesis_settings.load_profile("seqstore")
 

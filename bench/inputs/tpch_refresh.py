@@ -2,12 +2,14 @@
 
 Each stream has 1,500 orders a scale factor. `tpchgen-cli` makes no refresh sets, so `RF1` repeats stored
 orders under new keys: of every 32 keys TPC-H uses the first 8 for the first rows and the next 8 for the new
-ones. No order is repeated or taken away twice.
+ones. Each repeated row is some cents dearer, so that no orders tie where a query sorts by price. No order
+is repeated or taken away twice.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 
 import numpy as np
@@ -50,8 +52,8 @@ def _pair(
 ) -> Refresh:
     of_gone = _of(lines, "l_orderkey", gone)
     return Refresh(
-        _renamed(_of(orders, "o_orderkey", copied), "o_orderkey"),
-        _renamed(_of(lines, "l_orderkey", copied), "l_orderkey"),
+        _dearer(_renamed(_of(orders, "o_orderkey", copied), "o_orderkey"), "o_totalprice"),
+        _dearer(_renamed(_of(lines, "l_orderkey", copied), "l_orderkey"), "l_extendedprice"),
         pa.table({"o_orderkey": pa.array(gone)}),
         of_gone.select(["l_orderkey", "l_linenumber"]),
     )
@@ -64,6 +66,14 @@ def _of(rows: pa.Table, column: str, keys: npt.NDArray[np.int64]) -> pa.Table:
 def _renamed(rows: pa.Table, column: str) -> pa.Table:
     at = rows.schema.get_field_index(column)
     return rows.set_column(at, rows.schema.field(at), pc.add(rows.column(column), _KEY_STEP))
+
+
+def _dearer(rows: pa.Table, column: str) -> pa.Table:
+    """The n-th row costs n cents more."""
+    at = rows.schema.get_field_index(column)
+    cents = pc.multiply(pa.array(np.arange(1, len(rows) + 1)), pa.scalar(Decimal("0.01")))
+    dearer = pc.add(rows.column(column), cents).cast(rows.schema.field(at).type)
+    return rows.set_column(at, rows.schema.field(at), dearer)
 
 
 def after(rows: pa.Table, key: str, added: list[pa.Table], gone: list[pa.Table]) -> pa.Table:

@@ -19,6 +19,7 @@ from seqstore.cli.main import app
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython, run_forked
 from tests.support.http_server import ServerProcess
@@ -222,7 +223,7 @@ def wait_for_commit(data: Path, before: int) -> None:
 def test_a_runner_killed_at_random_moments_loses_and_repeats_nothing(data: Path, tmp_path: Path) -> None:
     """R11, R12, R13: kills -9 of a running `routine-load start` while files keep coming: at any moment
     from its start on, or soon after a commit."""
-    seed = random.randrange(10**9)
+    seed = new_seed(10**9)
     print(f"seed {seed}")
     random_moment = random.Random(seed)
     feed = Feed(tmp_path / "in", seed)

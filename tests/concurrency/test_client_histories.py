@@ -23,6 +23,7 @@ from seqstore.loaders.stream_load import stream_load
 from seqstore.store.catalog.update_lock import ConcurrencyMode
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.transaction import statement, transaction
+from tests.seeds import new_seed
 from tests.support.checkout import commit_of_checkout
 from tests.support.faults.file_faults import compiled
 from tests.support.http_server import serving
@@ -70,7 +71,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path | None:
 def run(directory: Path, mix: Mix, means: Means) -> tuple[Outcome, str]:
     if mix.slow_us and means.shim is None:
         pytest.skip("no C compiler (gcc) for the shim that makes disks slow")
-    seed = str(random.SystemRandom().randrange(2**32))
+    seed = str(new_seed())
     return run_batch(directory / "data", seed, mix, means), seed
 
 

@@ -6,7 +6,6 @@ themselves. The seed of every failure is printed with its history. Then processe
 
 from __future__ import annotations
 
-import random
 import tempfile
 import time
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from seqstore.store.catalog.update_lock import ConcurrencyMode
 from seqstore.store.conflict.conflict import Attempt
 from seqstore.store.conflict.read_set import ReadLog
 from seqstore.store.transaction import transaction
+from tests.seeds import new_seed
 from tests.support.checkout import commit_of_checkout
 from tests.support.forks.pools import forked_context
 from tests.support.replays import history_totals
@@ -121,7 +121,7 @@ def test_interleaved_histories_find_planted_faults_at_once(
 
 @pytest.mark.timeout(1800)
 def test_54_an_order_explains_every_history() -> None:
-    seed = random.SystemRandom().randrange(2**40)
+    seed = new_seed(2**40)
     print(f"seed {seed}")
     done = run_in_processes(seed, HISTORIES, SECONDS)
     print(f"{done} histories")
@@ -132,7 +132,7 @@ def test_54_an_order_explains_every_history() -> None:
 def test_54_an_order_explains_very_many_histories() -> None:
     """They add up as `interleaved` beside those of clients."""
     seconds = 60 * torture_minutes()
-    seed = random.SystemRandom().randrange(2**40)
+    seed = new_seed(2**40)
     done = run_in_processes(seed, 1_000_000, seconds, commit_of_checkout())
     print(f"seed {seed}: {done} histories")
     assert done > 0

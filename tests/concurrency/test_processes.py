@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
+from tests.seeds import new_seed
 from tests.support import contention
 from tests.support.forks.pools import forked_context
 from tests.support.rows import rows_of, schema_of
@@ -38,8 +38,8 @@ def pool() -> Iterator[ProcessPoolExecutor]:
         yield started
 
 
-def new_seed() -> int:
-    seed = random.SystemRandom().randrange(2**32)
+def told_seed() -> int:
+    seed = new_seed()
     print("seed", seed)
     return seed
 
@@ -58,7 +58,7 @@ def write_and_read(pool: ProcessPoolExecutor, path: Path, seed: int, writers: in
 
 
 def test_writers_of_the_same_keys_agree_with_a_replay(pool: ProcessPoolExecutor, tmp_path: Path) -> None:
-    write_and_read(pool, tmp_path / "data", new_seed(), PROCESSES - 1, 12)
+    write_and_read(pool, tmp_path / "data", told_seed(), PROCESSES - 1, 12)
 
 
 def test_one_of_many_gets_a_label(pool: ProcessPoolExecutor, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def create_and_drop(pool: ProcessPoolExecutor, path: Path, seed: int, processes:
 def test_making_and_dropping_a_table_under_loads_leaves_a_sound_store(
     pool: ProcessPoolExecutor, tmp_path: Path
 ) -> None:
-    create_and_drop(pool, tmp_path / "data", new_seed(), PROCESSES, 40)
+    create_and_drop(pool, tmp_path / "data", told_seed(), PROCESSES, 40)
 
 
 @pytest.mark.torture
@@ -132,5 +132,5 @@ def test_processes_agree_with_a_replay_at_length(tmp_path: Path) -> None:
         number = 0
         while time.monotonic() < until:
             number += 1
-            write_and_read(started, tmp_path / f"write-{number}", new_seed(), 7, 60)
-            create_and_drop(started, tmp_path / f"drop-{number}", new_seed(), 8, 200)
+            write_and_read(started, tmp_path / f"write-{number}", told_seed(), 7, 60)
+            create_and_drop(started, tmp_path / f"drop-{number}", told_seed(), 8, 200)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store
+from tests.seeds import new_seed
 from tests.support import contention
 from tests.weight import torture_minutes
 
@@ -41,7 +41,7 @@ def write_and_read(path: Path, seed: int, loads: int, *, handles: int) -> None:
 
 @pytest.mark.parametrize("handles", [1, 3])
 def test_writers_of_the_same_keys_agree_with_a_replay(tmp_path: Path, handles: int) -> None:
-    write_and_read(tmp_path / "data", random.SystemRandom().randrange(2**32), 10, handles=handles)
+    write_and_read(tmp_path / "data", new_seed(), 10, handles=handles)
 
 
 @pytest.mark.torture
@@ -50,5 +50,5 @@ def test_threads_agree_with_a_replay_at_length(tmp_path: Path) -> None:
     number = 0
     while time.monotonic() < until:
         number += 1
-        seed = random.SystemRandom().randrange(2**32)
+        seed = new_seed()
         write_and_read(tmp_path / f"data-{number}", seed, 60, handles=1 + number % 3)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import random
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from seqstore import Store, Table
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.groups.group_events import assert_agrees
@@ -38,7 +38,7 @@ CHILD = "from tests.support.replays.updater import main; main({!r}, {}, {}, {})"
 )
 def test_the_end_is_the_replay_of_the_published_history(tmp_path: Path, count: int) -> None:
     """C1-C7, SM4: fixed, flexible and group updates."""
-    seed = random.randrange(2**31)
+    seed = new_seed(2**31)
     print("seed", seed)
     directory = tmp_path / "data"
     with Store.open(directory, settings=settings()) as store:

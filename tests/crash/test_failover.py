@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.seeds import new_seed
 from tests.support.failover_rounds import run_rounds
 from tests.support.object_store import WEED, object_store
 from tests.weight import by_form
@@ -26,7 +26,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_failovers_by_way_of_a_directory(tmp_path: Path) -> None:
     """The place and the segments are directories that all hosts reach."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     segments = f"file://{tmp_path}/segments"
     run_rounds(tmp_path, str(tmp_path / "shipped"), segments, by_form(4, 10), seed)
@@ -34,7 +34,7 @@ def test_failovers_by_way_of_a_directory(tmp_path: Path) -> None:
 
 def test_failovers_by_way_of_an_object_store(tmp_path: Path, bucket: str) -> None:
     """Segments and catalog are in a bucket."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     run_rounds(tmp_path, bucket.format("shipped"), bucket.format("segments"), by_form(2, 10), seed)
 
@@ -43,7 +43,7 @@ def test_failovers_by_way_of_an_object_store(tmp_path: Path, bucket: str) -> Non
 @pytest.mark.timeout(3600)
 def test_many_failovers(tmp_path: Path, bucket: str) -> None:
     """200 rounds, half of them on an object store."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     segments = f"file://{tmp_path}/segments"
     run_rounds(tmp_path / "one", str(tmp_path / "shipped"), segments, 100, seed)

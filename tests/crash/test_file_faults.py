@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import new_seed
 from tests.support.checkout import commit_of_checkout
 from tests.support.faults import grid_progress
 from tests.support.faults.file_faults import FAULTS, FaultServer, compiled, fault_server
@@ -49,7 +50,7 @@ def points_of(kinds: list[str], fault: str) -> list[int]:
 
 @pytest.mark.parametrize("work", WORKS)
 def test_a_fault_in_a_file_operation_loses_and_halves_nothing(server: FaultServer, work: str) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     chosen = random.Random(seed)
     plain = server.run(work)
     assert plain.faults == []

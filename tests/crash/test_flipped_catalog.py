@@ -7,7 +7,6 @@ files that they had named; others ended the process by an assertion of LMDB.
 from __future__ import annotations
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import make_store, places
 from tests.weight import by_form
@@ -61,7 +61,7 @@ def faults(directory: Path, flips: Iterable[tuple[int, int]]) -> tuple[list[str]
 
 
 def test_flips_are_right_rows_or_corruption(directory: Path) -> None:
-    seed = random.SystemRandom().randrange(SHORT_STEP)
+    seed = new_seed(SHORT_STEP)
     print("seed", seed)
     wrong, outcomes = faults(directory, places(directory, seed, SHORT_STEP))
     assert wrong == []

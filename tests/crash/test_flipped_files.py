@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import CorruptionError, Settings, Store
+from tests.seeds import new_seed
 from tests.support.children import MODULES, ROOT
 from tests.support.faults import flipped_kinds
 from tests.support.faults.file_works import COLUMNS, rows
@@ -49,7 +50,7 @@ def test_a_flipped_bit_of_a_file_shows_no_wrong_row(tmp_path: Path, form: str) -
         table.upsert(rows(range(300), "first"))
         table.upsert(rows(range(200, 400), "second"))
         expected = rows_of(table)
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     chosen = random.Random(seed)
     files = sorted(each for each in path.rglob("*") if each.suffix in (".arrow", ".parquet", ".keys"))
     assert {each.suffix for each in files} == {".keys", ".parquet" if form == "parquet" else ".arrow"}
@@ -124,7 +125,7 @@ def test_a_flipped_bit_of_a_kind_of_file_shows_no_wrong_row(
     store_of_every_kind: Path, names: dict[str | None, list[str]], flip: Flip, kind: str
 ) -> None:
     sizes = filled_of(store_of_every_kind, names[kind])
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     chosen = random.Random(seed)
     for _ in range(FLIPS_OF_KIND if sizes else 0):
         assert not wrong_answer(flip, kind, sizes, chosen), f"seed {seed}"
@@ -136,7 +137,7 @@ def test_flipped_bits_of_all_kinds_of_files_show_no_wrong_row(
 ) -> None:
     found = {kind: filled_of(store_of_every_kind, names[kind]) for kind in names if kind is not None}
     kinds = sorted(kind for kind, sizes in found.items() if sizes)
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     chosen, flips, ends = random.Random(seed), 0, time.monotonic() + 60 * torture_minutes()
     while time.monotonic() < ends:
         kind = chosen.choice(kinds)
@@ -170,7 +171,7 @@ def test_a_flipped_bit_of_a_local_copy_of_an_object_shows_no_wrong_row(tmp_path:
         table.upsert(rows(range(300), "first"))
         expected = rows_of(table)
         assert len(table.get({"k": [7]})) == 1
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     chosen = random.Random(seed)
     copies = [each for each in (path / "cache").rglob("*") if each.is_file() and each.stat().st_size]
     assert copies

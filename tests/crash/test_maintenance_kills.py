@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
+from tests.seeds import new_seed
 from tests.support.faults.dying_child import run_until_dead
 
 KEYS = 1_500
@@ -126,7 +127,7 @@ def named(store: Store) -> set[str]:
 
 
 def kill_at_random(directory: Path, times: int) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0

@@ -13,6 +13,7 @@ import pytest
 from seqstore import Session, Settings, Store, UnavailableError
 from seqstore.store.repair.repair import repair
 from seqstore.store.repair.report import RepairReport
+from tests.seeds import new_seed
 from tests.support.faults.flipped_catalog import PAGE_BYTES
 from tests.support.forks.forked import run_forked
 from tests.support.rows import rows_of
@@ -204,7 +205,7 @@ def _with_a_damaged_record(path: Path) -> bytes:
 @pytest.mark.parametrize("number", range(MODELS))
 def test_random_work_around_a_backup(path: Path, number: int) -> None:
     """Small loads and compactions before it, files behind it: rows are those of a dictionary."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     drawn = random.Random(seed)
     make(path, TABLE)

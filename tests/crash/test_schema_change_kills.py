@@ -15,6 +15,7 @@ import pytest
 
 from seqstore import Settings, Store
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 from tests.support.faults.dying_child import run_until_dead
 from tests.support.statements import run
 from tests.weight import by_form
@@ -126,7 +127,7 @@ def test_a_job_goes_on_after_a_kill_at_each_step(directory: Path, failpoint: str
 
 @pytest.mark.crash
 def test_random_kills_lose_and_leave_nothing(directory: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0

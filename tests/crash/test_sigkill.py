@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, TableSchema, parse_type
+from tests.seeds import new_seed
 from tests.support.faults.dying_child import run_until_dead
 from tests.weight import by_form
 
@@ -97,7 +98,7 @@ def assert_sound(directory: Path, acknowledged: int) -> int:
 
 @pytest.mark.crash
 def test_kill_at_random_moments_loses_and_halves_nothing(directory: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     held = 0

@@ -17,6 +17,7 @@ import pytest
 
 from seqstore import Column, InvalidInputError, LabelExistsError, Settings, Store, TableSchema, parse_type
 from seqstore.store.catalog.prepared_records import prepared_files
+from tests.seeds import new_seed
 from tests.support.faults.dying_child import run_until_dead
 
 KEYS = 400
@@ -136,7 +137,7 @@ def test_kill_at_every_step_of_both_phases(directory: Path, failpoint: str) -> N
 
 @pytest.mark.crash
 def test_kill_at_random_moments_of_both_phases(directory: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     number = 1

@@ -17,6 +17,7 @@ from seqstore.loaders.columnar import _spoiled
 from seqstore.loaders.http_stream import http_stream
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
+from tests.seeds import new_seed
 from tests.support.rows import rows_of, schema_of
 
 LONG = "x" * 10_000_000
@@ -117,7 +118,7 @@ def test_texts_within_lists_are_looked_at_too(store: Store) -> None:
 @pytest.mark.parametrize("kind", ["plain", "list", "struct"])
 @pytest.mark.parametrize("share", [0.02, 0.5, 1.0])
 def test_exactly_the_spoiled_rows_are_found_also_in_slices(kind: str, share: float) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     for _ in range(20):

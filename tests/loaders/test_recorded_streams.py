@@ -18,6 +18,7 @@ from seqstore import Settings, Store
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.sql import ServerContext, Session
+from tests.seeds import new_seed
 from tests.support.statements import dicts
 
 RECORDED = Path(__file__).parents[1] / "support/streams/recorded"
@@ -80,7 +81,7 @@ def test_messages_in_any_order_and_twice_make_the_same_copy(
     store: Store, session: Session, tmp_path: Path, name: str
 ) -> None:
     """CS4"""
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     print(f"seed {seed}")
     lines = messages(name)
     lines += lines[:20]

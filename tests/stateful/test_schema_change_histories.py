@@ -19,6 +19,7 @@ import pytest
 from seqstore import Settings, Store, Table
 from seqstore.store.runtime import failpoint
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 from tests.support.statements import run
 from tests.weight import by_form
 
@@ -203,7 +204,7 @@ class History:
 
 @pytest.mark.parametrize("number", range(by_form(3, 20)))
 def test_a_history_with_changes_of_types_is_that_of_a_dict(tmp_path: Any, number: int) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     sizes = Settings(

@@ -16,6 +16,7 @@ from seqstore.cli.clients.login_guard import LoginGuard
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from tests.cli.mysql_client import ask, dial, log_in
+from tests.seeds import new_seed
 from tests.support.hostile.bad_packets import Conversation, conversation, framed
 from tests.support.hostile.usage import descriptors, resident_bytes
 from tests.weight import by_form, torture_minutes
@@ -82,13 +83,13 @@ def test_the_same_bad_packets_every_time_are_answered(store: Store, caplog: pyte
 
 
 def test_fresh_bad_packets_every_time_are_answered(store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    talk_for(store, random.SystemRandom().randrange(2**32), by_form(100, 500), caplog)
+    talk_for(store, new_seed(), by_form(100, 500), caplog)
 
 
 @pytest.mark.torture
 def test_bad_packets_for_an_hour(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     until, used = time.monotonic() + 60 * torture_minutes(60), 0
     while time.monotonic() < until:
-        talk_for(store, random.SystemRandom().randrange(2**32), 2_000, caplog)
+        talk_for(store, new_seed(), 2_000, caplog)
         used = used or resident_bytes()
         assert resident_bytes() < used + (512 << 20)

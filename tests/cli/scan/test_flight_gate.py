@@ -23,6 +23,7 @@ from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.cli.scan.request_frames import PREFACE, RequestFrames, RequestRefusedError
 from tests.cli.scan.flight_client import FlightClient, descriptor
+from tests.seeds import new_seed
 from tests.support.certificates import write_certificate
 from tests.support.hostile.usage import descriptors
 from tests.support.kafka import wait_until
@@ -237,7 +238,7 @@ def test_flight_takes_tls_and_certificates_that_change(store: Store, tmp_path: P
 
 
 def test_random_frames_end_nothing_but_their_connection(store: Store) -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     print(f"seed {seed}")
     choose = random.Random(seed)
     with serving(store, login_seconds_max=5) as server:

@@ -16,6 +16,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.cli.server.memory import keep_little_freed_memory
+from tests.seeds import new_seed
 from tests.support.hostile.bad_requests import BadRequest, bad_request
 from tests.support.hostile.usage import resident_bytes
 from tests.support.http_server import Client, read_answer, serving
@@ -105,7 +106,7 @@ def test_the_same_bad_requests_every_time_are_answered_and_change_nothing(store:
 
 
 def test_fresh_bad_requests_every_time(store: Store) -> None:
-    send_all(store, seed=random.SystemRandom().randrange(2**32), count=by_form(50, 100))
+    send_all(store, seed=new_seed(), count=by_form(50, 100))
 
 
 @pytest.mark.torture
@@ -114,6 +115,6 @@ def test_bad_requests_for_an_hour(store: Store) -> None:
     keep_little_freed_memory()
     until, used = time.monotonic() + 60 * torture_minutes(60), 0
     while time.monotonic() < until:
-        send_all(store, seed=random.SystemRandom().randrange(2**32), count=1000)
+        send_all(store, seed=new_seed(), count=1000)
         used = used or resident_bytes()
         assert resident_bytes() < used + (512 << 20)

@@ -21,6 +21,7 @@ import pytest
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
 from tests.cli.scan.flight_client import FlightClient
+from tests.seeds import new_seed
 from tests.support.http_server import ServerProcess
 from tests.support.kafka import wait_until
 
@@ -259,7 +260,7 @@ def test_greedy_statements_fail_and_others_have_answers(
     server: ServerProcess, limit_bytes: int, statements: int
 ) -> None:
     """Fifty statements that wanted gigabytes each ended the process, or the machine."""
-    seed = random.randrange(1 << 30)
+    seed = new_seed(1 << 30)
     every = (*GREEDY, LONG_DATA, LOAD)
     chosen = [*every, *random.Random(seed).choices(every, k=statements)][-statements:]
     with (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from seqstore import Store
 from seqstore.store.runtime.descriptors import raise_limit
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 from tests.support.hostile.overload import Figures, Overload
 from tests.support.http_server import ServerProcess
 from tests.support.statements import run
@@ -44,7 +44,7 @@ def make(folder: Path, *, http: int, mysql: int) -> ServerProcess:
 
 
 def load_over(folder: Path, *, good: int, bad: int, idle: int, seconds: float, pause: float) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     assert raise_limit() > good + bad + idle + 200
     server = make(folder, http=idle + good + bad + 200, mysql=max(good, 256))
 

@@ -22,6 +22,7 @@ import pytest
 
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
+from tests.seeds import new_seed
 from tests.support.http_server import Client, ServerProcess
 from tests.weight import by_form, torture_minutes
 
@@ -143,7 +144,7 @@ def new_soak(path: Path, clients: int) -> Soak:
                 "CREATE DATABASE db; CREATE TABLE db.t (k BIGINT NOT NULL, batch INT NOT NULL) UNIQUE KEY(k)"
             )
         )
-    return Soak(path, int(os.environ.get("SOAK_SEED", random.SystemRandom().randrange(10**6))), clients)
+    return Soak(path, int(os.environ.get("SOAK_SEED", new_seed(10**6))), clients)
 
 
 @pytest.mark.crash

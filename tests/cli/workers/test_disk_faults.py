@@ -14,6 +14,7 @@ import pytest
 from tests.cli.workers.conftest import make_store
 from tests.cli.workers.test_life import CLIENTS, Loader, check_rows
 from tests.cli.workers.worker_server import serving_workers
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.faults.file_faults import FAULTS, compiled
 from tests.weight import ALL, form
@@ -55,7 +56,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("kind", KINDS if form() == ALL else KINDS[:2])
 def test_a_fault_of_every_worker_loses_and_repeats_nothing(tmp_path: Path, library: Path, kind: str) -> None:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     number = random.Random(seed).choice(OPERATIONS)
     data, fault = tmp_path / "data", FAULTS[kind]
     make_store(data)

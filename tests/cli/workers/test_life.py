@@ -23,6 +23,7 @@ from tests.cli.mysql_client import ask
 from tests.cli.scan.flight_client import FlightClient
 from tests.cli.workers.conftest import make_store
 from tests.cli.workers.worker_server import WorkerServer, eventually, serving_workers, write_settings
+from tests.seeds import new_seed
 from tests.support.http_server import Client, ServerProcess, basic
 from tests.weight import by_form
 
@@ -116,7 +117,7 @@ def check_rows(data: Path, loaders: list[Loader], seed: int) -> None:
 
 
 def test_loads_through_three_workers_agree_with_the_model(data: Path) -> None:
-    seed = random.randrange(1 << 30)
+    seed = new_seed(1 << 30)
     with serving_workers(data, 3) as server:
         loaders = run_loaders(server, by_form(12, 60), seed)
         for each in loaders:
@@ -127,7 +128,7 @@ def test_loads_through_three_workers_agree_with_the_model(data: Path) -> None:
 
 def test_a_worker_killed_under_load_is_replaced_and_loses_nothing(data: Path) -> None:
     """Each client repeats what was not acknowledged, by its label: every load is there once."""
-    seed = random.randrange(1 << 30)
+    seed = new_seed(1 << 30)
     chance = random.Random(seed)
     with serving_workers(data, 2) as server:
         loaders = run_loaders(server, by_form(25, 120), seed)

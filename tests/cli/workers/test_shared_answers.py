@@ -23,7 +23,7 @@ from seqstore.store.sql.session.server_context import ServerContext
 from tests.cli.mysql_client import ask
 from tests.cli.server.test_routes import REQUESTS
 from tests.cli.workers.worker_server import WorkerClient, WorkerServer, eventually
-from tests.support.http_server import basic
+from tests.support.http_server import Answer, basic
 
 ENDLESS = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1e12) SELECT max(n) FROM r"
 
@@ -276,8 +276,19 @@ def test_every_route_has_one_answer_in_all_workers(
     server: WorkerServer, places: list[int], route: tuple[str, str]
 ) -> None:
     """A new route is walked here by itself: its answer is the same in both workers, or it says why not."""
+    minute = None
+    while minute != (minute := int(time.time() // 60)):  # activity is shown by the minute
+        answers = answers_of(server, places, route)
+        if route[0] != "GET":
+            break
+    assert answers[0].status == answers[1].status
+    if route not in VOLATILE:
+        assert without_time(answers[0].body) == without_time(answers[1].body)
+
+
+def answers_of(server: WorkerServer, places: list[int], route: tuple[str, str]) -> list[Answer]:
     request = REQUESTS[route]
-    answers = [
+    return [
         server.http(place).request(
             route[0],
             request.path,
@@ -287,9 +298,6 @@ def test_every_route_has_one_answer_in_all_workers(
         )
         for place in places
     ]
-    assert answers[0].status == answers[1].status
-    if route not in VOLATILE:
-        assert without_time(answers[0].body) == without_time(answers[1].body)
 
 
 def without_time(body: bytes) -> bytes:

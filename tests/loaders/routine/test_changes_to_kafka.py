@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from bench.kafka.broker import KafkaBroker
 from seqstore import Session, Store
 from seqstore.cli.main import app
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.kafka import Server, wait_until
 from tests.support.statements import dicts, run
@@ -175,7 +176,7 @@ def killed_followers(data: Path, broker: KafkaBroker, topic: str, rounds: int, r
 
 
 def test_killed_followers_neither_lose_nor_repeat(data: Path, broker: KafkaBroker, topic: str) -> None:
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     killed_followers(data, broker, topic, by_form(3, 12), random.Random(seed))
     found = [(v["source"]["commit_version"], k["id"], v["op"]) for k, v in committed(broker, topic)]
     assert len(found) == len(set(found)), f"seed {seed}"
@@ -212,7 +213,7 @@ def test_a_store_that_reads_the_topic_of_another_one_is_its_copy(
         f'"kafka_broker_list" = "{broker.address}", "kafka_topic" = "{topic}", '
         '"property.kafka_default_offsets" = "OFFSET_BEGINNING")'
     )
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     killed_followers(data, broker, topic, by_form(3, 8), random.Random(seed))
     with Store.open(data) as store, Session(store, "db") as session:
         expected = dicts(session, "SELECT id, v, CAST(n AS DECIMAL(20, 4)) n FROM t ORDER BY id")

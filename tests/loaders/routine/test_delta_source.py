@@ -20,6 +20,7 @@ from seqstore.loaders.routine.open_source import open_source
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.store.sql import Session
 from tests.loaders.lake.delta_writer import HandMade, field
+from tests.seeds import new_seed
 from tests.support.statements import dicts, run
 from tests.weight import by_form
 
@@ -322,7 +323,7 @@ with Store.open(sys.argv[1], settings=Settings(load_paths=(sys.argv[2],))) as st
 def test_no_row_is_lost_or_read_twice_when_the_process_is_killed(
     store: Store, session: Session, root: Path
 ) -> None:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     random_ = random.Random(seed)
     write_deltalake(root, pairs((0, "v0")))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from bench.kafka.broker import KafkaBroker
+from tests.seeds import new_seed
 from tests.support.kafka import Server, Topic, wait_until
 from tests.weight import by_form
 
@@ -117,7 +118,7 @@ def test_kills_of_server_and_driver_and_a_broker_restart_lose_and_repeat_nothing
 
     The short form has one of the three: each is a start of Spark, which costs more than all else here.
     """
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     stops = {"kills": 1, "restarts": 1, "drivers": 1}
     chosen = random.Random(seed).sample(sorted(stops), by_form(1, 3))
     run(

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from bench.kafka.broker import KafkaBroker
 from bench.kafka.jars import JarsUnreachableError
+from tests.seeds import new_seed
 from tests.support.streams.debezium import debezium_jars
 from tests.support.streams.live_copy import LiveCopy
 from tests.support.streams.postgres import Postgres, PostgresMissingError, running_postgres
@@ -57,7 +58,7 @@ def run(
     postgres: Postgres, broker: KafkaBroker, directory: Path, *, rounds: int, seconds: float, samples: int
 ) -> None:
     """Each round kills Kafka, the connector and the server while pgbench runs and a schema changes."""
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
     copy = LiveCopy(postgres, broker, directory, f"shop{seed}")

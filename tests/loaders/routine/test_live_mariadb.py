@@ -14,6 +14,7 @@ import pytest
 
 from bench.kafka.broker import KafkaBroker
 from bench.kafka.jars import JarsUnreachableError
+from tests.seeds import new_seed
 from tests.support.kafka import Server, wait_until
 from tests.support.streams.debezium import Debezium, debezium_jars
 from tests.support.streams.mariadb import MariaDbMissingError, Run, mariadb_properties, running_mariadb
@@ -180,7 +181,7 @@ def _row(row: dict[str, object], names: dict[str, str]) -> tuple[str, ...]:
 def go(
     mariadb: tuple[int, Run], broker: KafkaBroker, directory: Path, *, rounds: int, seconds: float
 ) -> None:
-    seed = random.randrange(10**6)
+    seed = new_seed(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
     mariadb[1]("DROP TABLE IF EXISTS orders; DROP TABLE IF EXISTS pairs")

@@ -30,6 +30,7 @@ from seqstore.store.backup.capture import Capture
 from seqstore.store.backup.job import USER_CANCEL, BackupJob, TransferJob
 from seqstore.store.backup.stored_backups import backup_faults, stored_backups
 from seqstore.store.catalog.job_record import CANCELLED
+from tests.seeds import new_seed
 from tests.support.every_kind import every_kind
 from tests.support.forks.forked import run_forked
 from tests.support.lake.delta_reader import open_delta
@@ -149,7 +150,7 @@ def test_an_open_table_is_shown_again(store: Store, place: str, other: Store) ->
 
 def test_backups_under_loads_are_of_one_version_of_all_tables(store: Store, place: str, other: Store) -> None:
     """Transactions write two tables; each backup has both as of one of them, as a dictionary says."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     chosen = random.Random(seed)
     with Session(store, "db") as session:
@@ -238,7 +239,7 @@ def test_a_flipped_bit_in_any_file_is_found(
     store: Store, make_table: MakeTable, place: str, other: Store
 ) -> None:
     """By verification and by RESTORE, which leaves neither tables nor files."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     chosen = random.Random(seed)
     table = make_table("k BIGINT NOT NULL", "v STRING")

@@ -14,6 +14,7 @@ import pytest
 from seqstore import Store, Table
 from seqstore.store.catalog.environment import is_open
 from seqstore.store.catalog.environment.environment import Environment
+from tests.seeds import new_seed
 from tests.support.rows import rows_of, schema_of
 
 OTHERS = 16  # environments that are opened before one without handles is closed
@@ -128,7 +129,7 @@ def test_threads_that_open_and_close_stores_lose_nothing(
     tmp_path: Path, open_others: Callable[[int], None]
 ) -> None:
     """Loads and reads meet environments that other threads close at that moment."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     threads, stores, rounds = 4, 50, 30
     tables: list[Table] = []

@@ -16,6 +16,7 @@ import pytest
 
 from seqstore import AccessDeniedError, InvalidInputError, Session, Store, Table
 from seqstore.loaders.stream_load import stream_load
+from tests.seeds import new_seed
 from tests.support.object_store import WEED, object_store
 from tests.support.rows import rows_of
 from tests.support.statements import last_result, run
@@ -106,7 +107,7 @@ def test_what_is_written_is_read_back(
     properties: dict[str, str],
     headers: dict[str, str],
 ) -> None:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print(f"seed {seed}")
     is_free = "enclose" in properties or form in ("json", "parquet")
     source = store.table("db.source")

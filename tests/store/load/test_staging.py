@@ -36,6 +36,7 @@ from seqstore.store.maintenance.retention import vacuum
 from seqstore.store.runtime.process_identity import identity_of
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import StagingId, job_of, new_segment_id
+from tests.seeds import new_seed
 from tests.support.forks.pools import forked_context
 
 CHUNK = 1_000
@@ -193,7 +194,7 @@ def stage_until_told(task: bytes, driver: Connection) -> None:
 
 def test_whenever_a_load_ends_its_tasks_leave_nothing(table: Table) -> None:
     """Two processes stage while a third ends the load, at any moment."""
-    seed = random.randrange(2**32)
+    seed = new_seed()
     chance = random.Random(seed)
     outcomes = set()
     with forked_context().Pool(2) as pool:

@@ -21,6 +21,7 @@ from seqstore import ConflictError, Store, UnavailableError
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
 from seqstore.store.locks import lock_queue
 from seqstore.store.locks.lock_queue import LockOwner, LockQueue, Request
+from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import MakeTable
@@ -255,7 +256,7 @@ def _hold(directory: Path) -> bool:
 
 
 def test_a_circle_is_found_where_there_is_one() -> None:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     for number in range(by_form(200, 2000)):
         requests = _queue(random.Random(f"{seed} {number}"))
         asking = requests[-1]

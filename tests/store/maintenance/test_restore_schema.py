@@ -13,6 +13,7 @@ from seqstore import Column, ConflictError, Settings, Store, Table, TableSchema,
 from seqstore.store.ddl.alter import Change, alter, enable_sequence_load, set_properties
 from seqstore.store.ddl.column_changes import add_column, drop_column, modify_column, rename_column
 from seqstore.store.schema.column import Default
+from tests.seeds import new_seed
 
 
 def make(store: Store) -> Table:
@@ -111,7 +112,7 @@ def test_a_restore_within_one_schema_makes_no_revision(store: Store) -> None:
 
 
 def test_any_history_of_changes_can_be_restored_from(store: Store) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     chosen = random.Random(seed)
     with Store.open(store.path, settings=Settings(inline_bytes_max=chosen.choice([1, 2**18]))) as opened:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Session, Store, Table
+from tests.seeds import new_seed
 from tests.store.open_table.test_delta import (
     COLUMNS,
     OPEN,
@@ -214,7 +215,7 @@ class Work:
 def test_after_random_work_every_reader_sees_what_we_see(
     store: Store, make_table: MakeTable, mapping: str
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     columns = (*COLUMNS, "s BIGINT")
     table = make_table(*columns, sequence_col="s", **OPEN, **{MAPPING: mapping})
     work, done = Work(store, table, seed), []

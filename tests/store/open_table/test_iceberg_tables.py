@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import shutil
 from importlib.metadata import version
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
+from tests.seeds import new_seed
 
 pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
 if version("pyiceberg").startswith("0.10."):
@@ -192,7 +193,7 @@ def test_a_delta_table_becomes_an_iceberg_table(make_table: MakeTable, session: 
 def test_after_random_work_pyiceberg_and_delta_rs_see_what_we_see(
     store: Store, make_table: MakeTable, format_version: str
 ) -> None:
-    seed = random.SystemRandom().randrange(2**32)
+    seed = new_seed()
     table = make_table(*COLUMNS, "s BIGINT", sequence_col="s", **OPEN, **{VERSION: format_version})
     work, done = Work(store, table, seed), []
     for _ in range(LOADS):

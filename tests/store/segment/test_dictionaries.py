@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from seqstore import Store
 from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.segment import dictionaries
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 
 ROWS = 20_000
 
@@ -89,7 +89,7 @@ def test_codes_used_longest_ago_go_first(store: Store, monkeypatch: pytest.Monke
     with Session(store, "db") as session:
         list(session.execute("CREATE TABLE many (k BIGINT, s VARCHAR(9)) UNIQUE KEY(k)"))
     table = store.table("db.many")
-    seed = random.randrange(2**32)
+    seed = new_seed()
     print("seed", seed)
     texts = np.random.default_rng(seed).integers(0, 300, 200_000).astype(str)
     table.upsert(pa.table({"k": np.arange(200_000), "s": texts}))

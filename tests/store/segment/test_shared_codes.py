@@ -18,6 +18,7 @@ from seqstore.store.publish import winner_test as resolve
 from seqstore.store.segment.key_index import KeyIndex
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.shared_codes import only_codes, shared_codes
+from tests.seeds import new_seed
 from tests.support.rows import rows_of, schema_of
 
 EDGES = st.sampled_from([0, 1, 2**63, 2**64 - 2, 2**64 - 1])
@@ -62,7 +63,7 @@ def test_a_load_of_many_segments_ends_as_one_that_compares_all(
     stores: tuple[Store, Store], sequence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SO1, SO11: rows, figures and hidden rows, with keys that many, two and one of the writes have."""
-    seed = random.SystemRandom().randrange(10**6)
+    seed = new_seed(10**6)
     outcomes = []
     for store, compared_whole in zip(stores, (2, 10**6), strict=True):
         monkeypatch.setattr(resolve, "_COMPARED_WHOLE_MAX", compared_whole)

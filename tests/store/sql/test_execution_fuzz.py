@@ -14,6 +14,7 @@ from seqstore import Settings, Store, StoreError
 from seqstore.store.runtime.memory_limit import MemoryLimit
 from seqstore.store.sql import Session
 from seqstore.store.sql.translate.functions import function_names
+from tests.seeds import new_seed
 from tests.support.hostile.mutated_statements import mutated, statements_of_the_manual
 from tests.support.hostile.usage import descriptors, resident_bytes
 from tests.weight import by_form, torture_minutes
@@ -141,14 +142,14 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_statements_answer_or_fail_in_our_own_words(store: Store) -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     print(f"seed {seed}")  # shown when it fails
     with store:
         assert run(store, random.Random(seed), 300) > 10
 
 
 def test_mutants_answer_or_fail_in_our_own_words(store: Store) -> None:
-    seeds = (20261122, random.randrange(1 << 32))
+    seeds = (20261122, new_seed())
     print(f"seeds {seeds}")
     with store:
         for seed in seeds:
@@ -172,7 +173,7 @@ def test_mutants_for_an_hour_leave_no_descriptors_and_no_memory(store: Store) ->
     until, used, opened = time.monotonic() + 60 * torture_minutes(60), 0, 0
     with store:
         while time.monotonic() < until:
-            seed = random.randrange(1 << 32)
+            seed = new_seed()
             print(f"seed {seed}")
             run(store, random.Random(seed), 2_000, random.Random(seed).choice((statement, mutant)))
             used, opened = used or resident_bytes(), opened or descriptors()
@@ -183,7 +184,7 @@ def test_mutants_for_an_hour_leave_no_descriptors_and_no_memory(store: Store) ->
 @pytest.mark.torture
 @pytest.mark.usefixtures("memory_limit")
 def test_many_statements_answer_or_fail_in_our_own_words(store: Store) -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     print(f"seed {seed}")
     with store:
         assert run(store, random.Random(seed), 20_000) > 1_000

@@ -10,6 +10,7 @@ import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, LoadRejectedError, Store
 from seqstore.store.sql import Session
+from tests.seeds import new_seed
 from tests.support.statements import run
 
 Run = Callable[[str], Any]
@@ -131,7 +132,7 @@ def test_a_concurrent_update_of_the_row_is_not_lost(store: Store, session: Sessi
 
 
 def test_random_statements_end_as_in_a_dictionary(session: Session, rows: Run) -> None:
-    seed = random.randrange(2**32)
+    seed = new_seed()
     chance = random.Random(seed)
     model: dict[int, tuple[int, str]] = {1: (1, "a"), 2: (2, "b")}
     for _ in range(25):

@@ -13,6 +13,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql import parse
 from seqstore.store.sql.parse.tokens import is_complete
 from seqstore.store.sql.session.statement_kind import all_kinds, kinds_by_class
+from tests.seeds import new_seed
 
 STATEMENTS = (Path(__file__).parent / "fuzz_statements.sql").read_text(encoding="utf-8").splitlines()
 PIECES = [
@@ -67,7 +68,7 @@ def mutated(choose: random.Random) -> str:
 
 
 def test_twenty_thousand_damaged_statements_raise_nothing_but_our_own() -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     print(f"seed {seed}")  # shown when it fails
     choose = random.Random(seed)
     refused = sum(complaint(mutated(choose)) is not None for _ in range(20_000))
@@ -76,7 +77,7 @@ def test_twenty_thousand_damaged_statements_raise_nothing_but_our_own() -> None:
 
 @pytest.mark.torture
 def test_two_million_damaged_statements_raise_nothing_but_our_own() -> None:
-    seed = random.randrange(1 << 32)
+    seed = new_seed()
     print(f"seed {seed}")
     choose = random.Random(seed)
     refused = sum(complaint(mutated(choose)) is not None for _ in range(2_000_000))
