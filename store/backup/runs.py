@@ -49,7 +49,7 @@ from seqstore.store.backup.transfer import Check, download, is_stored, upload, v
 from seqstore.store.catalog.catalog import TABLES
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.errors import CorruptionError, StoreError, UnavailableError
+from seqstore.store.errors import CommitUnknownError, CorruptionError, StoreError, UnavailableError
 from seqstore.store.runtime import failpoint
 from seqstore.store.segment.disk import Disk
 
@@ -78,7 +78,7 @@ class Progress:
         self.bytes_copied += file.bytes if is_copied else 0
         if time.monotonic() - self.noted >= _NOTE_SECONDS:
             self.noted = time.monotonic()
-            with suppress(UnavailableError):  # the files count, not the note
+            with suppress(UnavailableError, CommitUnknownError):  # the files count, not the note
                 self.control.enter(self.noted_in)
 
     def noted_in(self, job: TransferJob) -> TransferJob:

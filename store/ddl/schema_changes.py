@@ -326,7 +326,7 @@ class SchemaChanges:
             nonlocal noted
             if time.monotonic() - noted >= _NOTE_SECONDS:
                 noted = time.monotonic()
-                with suppress(UnavailableError):  # the rows count, not the note
+                with suppress(UnavailableError, CommitUnknownError):  # the rows count, not the note
                     self._jobs.change(job_id, lambda job: replace(job, rows_done=done, rows_total=total))
 
         def finish(job: SchemaChangeJob, version: int) -> SchemaChangeJob:

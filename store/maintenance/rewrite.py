@@ -83,13 +83,14 @@ class Rewrite:
             NotFoundError: the table was dropped meanwhile.
             MergeCancelled: `is_cancelled` returned True.
         """
+        is_committing = False
         try:
             self._write_most()
+            is_committing = True
             version = self._commit()
-        except CommitUnknownError:
-            raise
-        except BaseException:
-            remove_unpublished(self.table, [output for merged in self._done for output in merged.outputs])
+        except BaseException as error:
+            if not (is_committing and isinstance(error, CommitUnknownError)):  # else it may have happened
+                remove_unpublished(self.table, [output for merged in self._done for output in merged.outputs])
             raise
         failpoint.hit("rewrite.after_commit")
         self.table.state()  # advances the handle at once

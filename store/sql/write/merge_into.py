@@ -186,7 +186,7 @@ def _several_matches(opened: TransactionTable, count: int) -> InvalidInputError:
 
 def _is_starred(then: exp.Expr) -> bool:
     listed = then.args.get("expressions") or []
-    items = [then.this, listed] if isinstance(listed, exp.Star) else [then.this, *listed]  # UPDATE * without SET
+    items = [then.this, *([listed] if isinstance(listed, exp.Star) else listed)]  # UPDATE * without SET
     return any(isinstance(item, exp.Star) for item in items)
 
 

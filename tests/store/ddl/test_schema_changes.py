@@ -810,6 +810,26 @@ def test_large_tables_of_every_format_are_written_anew(session: Session, propert
     assert opened.check() == []
 
 
+@pytest.mark.settings(inline_bytes_max=100)
+def test_a_progress_note_that_may_not_be_synced_does_not_stop_a_job(
+    store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ended there, and the files that it had written stayed until the process ended."""
+    change, before = SchemaChangeJobs.change, files(store)
+
+    def changed(jobs: SchemaChangeJobs, job_id: int, by: Callable[..., SchemaChangeJob]) -> SchemaChangeJob:
+        job = change(jobs, job_id, by)
+        if job.rows_total and not job.has_ended:
+            raise CommitUnknownError("the disk failed to sync it")
+        return job
+
+    monkeypatch.setattr(SchemaChangeJobs, "change", changed)
+    job = alter(session, "MODIFY COLUMN v DOUBLE")
+    assert (job.state, job.rows_done) == ("FINISHED", job.rows_total)
+    session.store.table("db.t").vacuum(retention_seconds=0)
+    assert files(store) <= before | named_files(store)
+
+
 def test_a_job_whose_record_may_not_be_synced_runs(
     store: Store, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
