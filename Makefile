@@ -31,7 +31,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-compare pictures torture histories faults mutants clean python java mariadb classes
+.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-spark bench-compare pictures torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,11 @@ bench: $(VENV)/.installed-bench ## measure all workloads beside all peers (40 mi
 bench-quick: $(VENV)/.installed-bench ## the same, small, in five minutes
 	@$(BIN)/python -m bench.run --quick $(BENCH)
 
+# Each format runs with the Spark that it supports.
+bench-spark: $(VENV)/.installed-bench $(VENV)-spark-4.2.0/.installed $(VENV)-spark-3.5.8/.installed ## the formats on Spark: Delta, Hudi, Paimon, Iceberg (an hour)
+	@$(BIN)/python -m bench.spark --peer delta=$(VENV)-spark-4.2.0/bin/python $(foreach format,hudi paimon iceberg,\
+		--peer $(format)=$(VENV)-spark-3.5.8/bin/python) $(BENCH)
+
 bench-compare: setup ## two commits in turns, A=... and B=... (B: this one); exit code 3 when a workload lost a tenth
 	@$(BIN)/python -m bench.compare $(A) $(or $(B),HEAD) $(BENCH)
 
@@ -100,7 +105,7 @@ mutants: setup ## one-line faults of MODULES, at most SAMPLE of each, and the te
 	@$(BIN)/python -m tests.support.faults.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(MODULES)
 
 clean: ## remove .venv, caches and what demo and bench left
-	@rm -rf $(VENV) $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
+	@rm -rf $(VENV) $(VENV)-spark-* $(LOWEST) $(DEMO_DIR) bench/work site build dist *.egg-info spark-warehouse metastore_db derby.log
 	@rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache .mutants
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -132,6 +137,12 @@ $(VENV)/.installed-docs: $(INSTALLED)
 $(VENV)/.installed-bench: $(INSTALLED)
 	@echo 'installing the peers: seqstore[bench]'
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[bench]'
+	@touch $@
+
+$(VENV)-spark-%/.installed: | python
+	@echo 'installing pyspark $* in $(VENV)-spark-$*'
+	@$(FOUND_PYTHON) -m venv $(VENV)-spark-$*
+	@$(VENV)-spark-$*/bin/python -m pip install --disable-pip-version-check --quiet pyspark==$*
 	@touch $@
 
 python:

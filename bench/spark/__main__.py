@@ -27,7 +27,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, base_rows, key_count, rows_of_keys, update_batch
+from bench.report import records
 from bench.spark.job import FORMATS
+from bench.spark.results import results_of
 from bench.trials import machine
 
 _HERE: Final = Path(__file__).parents[1]
@@ -49,6 +51,7 @@ PACKAGES: Final = {
     "delta": ("io.delta:delta-spark_2.13:4.4.0",),  # Spark 4.2
     "hudi": ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),  # Spark 3.5
     "paimon": ("org.apache.paimon:paimon-spark-3.5:0.9.0",),  # Spark 3.5
+    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",),  # Spark 3.5
 }
 
 
@@ -195,10 +198,12 @@ def main() -> int:
         else:
             print(table(results[-1:]), file=sys.stderr, flush=True)
     out = given.out or _HERE / "results" / f"spark-{datetime.now():%Y-%m-%d-%H%M%S}.json"
-    out.write_text(
-        json.dumps({"machine": machine.commit_info(given.work), "results": results}, indent=1) + "\n"
-    )
+    rows = {"base": given.rows, "batch": given.batch, "append": given.append}
+    found = machine.commit_info(given.work)
+    problems = [f"{name}: did not come to its end" for name in failed]
+    records.write_json(out, found, results_of(results, rows), problems=problems, sessions=results)
     print(table(results))
+    print(f"written to {out}; python -m bench.report RUN.json {out} shows it beside the other workloads")
     shutil.rmtree(given.work, ignore_errors=True)
     return 1 if failed or any(result["wrong_rows"] + result["wrong_reads"] for result in results) else 0
 

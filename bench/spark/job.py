@@ -124,13 +124,8 @@ class Delta:
         base.write.format("delta").save(self._path)
 
     def upsert(self, frame: DataFrame) -> None:
-        newest = Window.partitionBy(KEY).orderBy(F.col(SEQUENCE).desc())  # a key once, or MERGE fails
-        unique = frame.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
-        unique.createOrReplaceTempView("batch")
-        self._spark.sql(
-            f"MERGE INTO delta.`{self._path}` AS t USING batch AS s ON s.{KEY} = t.{KEY} "
-            f"WHEN MATCHED AND s.{SEQUENCE} >= t.{SEQUENCE} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-        )
+        newest_of_each_key(frame).createOrReplaceTempView("batch")
+        self._spark.sql(_merge(f"delta.`{self._path}`"))
 
     def append(self, frame: DataFrame) -> None:
         frame.write.format("delta").mode("append").save(self._path)
@@ -220,7 +215,66 @@ class Paimon:
         return self._spark.table(f"paimon.db.{TABLE}")
 
 
-FORMATS: dict[str, Any] = {"seqstore": Seqstore, "delta": Delta, "hudi": Hudi, "paimon": Paimon}
+class Iceberg:
+    """MERGE on read, with the deletion vectors of version 3; the append looks for no key."""
+
+    settings: ClassVar = {
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+    }
+    _properties: ClassVar = {
+        "format-version": "3",
+        "write.merge.mode": "merge-on-read",
+        "write.delete.mode": "merge-on-read",
+        "write.parquet.compression-codec": "snappy",  # as Spark's own files
+    }
+
+    def __init__(self, spark: SparkSession, work: Path) -> None:
+        self._spark = spark  # `session` has named the warehouse
+
+    def create(self, base: DataFrame) -> None:
+        columns = ", ".join(f"{name} {kind}" for name, kind in base.dtypes)
+        properties = ", ".join(f"'{name}' = '{value}'" for name, value in self._properties.items())
+        self._spark.sql(
+            f"CREATE TABLE lake.db.{TABLE} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
+        )
+        self.append(base)
+
+    def upsert(self, frame: DataFrame) -> None:
+        newest_of_each_key(frame).createOrReplaceTempView("batch")
+        self._spark.sql(_merge(f"lake.db.{TABLE}"))
+
+    def append(self, frame: DataFrame) -> None:
+        frame.writeTo(f"lake.db.{TABLE}").append()
+
+    def delete(self, rows: DataFrame) -> None:
+        self._spark.sql(f"DELETE FROM lake.db.{TABLE} WHERE {_DOOMED}")
+
+    def read(self) -> DataFrame:
+        return self._spark.table(f"lake.db.{TABLE}")
+
+
+def newest_of_each_key(frame: DataFrame) -> DataFrame:
+    """A key once, for MERGE fails otherwise."""
+    newest = Window.partitionBy(KEY).orderBy(F.col(SEQUENCE).desc())
+    return frame.withColumn("rank", F.row_number().over(newest)).where("rank = 1").drop("rank")
+
+
+def _merge(target: str) -> str:
+    return (
+        f"MERGE INTO {target} AS t USING batch AS s ON s.{KEY} = t.{KEY} "
+        f"WHEN MATCHED AND s.{SEQUENCE} >= t.{SEQUENCE} THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    )
+
+
+FORMATS: dict[str, Any] = {
+    "seqstore": Seqstore,
+    "delta": Delta,
+    "hudi": Hudi,
+    "paimon": Paimon,
+    "iceberg": Iceberg,
+}
 
 
 class Clock:
@@ -253,6 +307,7 @@ def session(order: dict[str, Any]) -> SparkSession:
         "spark.jars.packages": ",".join(order["packages"]),
         "spark.sql.warehouse.dir": str(Path(order["work"]) / "warehouse"),
         "spark.sql.catalog.paimon.warehouse": str(Path(order["work"]) / "paimon"),
+        "spark.sql.catalog.lake.warehouse": str(Path(order["work"]) / "iceberg"),
         **FORMATS[order["format"]].settings,
     }
     spark = builder.config(map={name: value for name, value in settings.items() if value}).getOrCreate()
