@@ -305,6 +305,7 @@ def session(order: dict[str, Any]) -> SparkSession:
         "spark.local.dir": str(Path(order["work"]) / "spark"),
         "spark.jars": ",".join(order["jars"]),
         "spark.jars.packages": ",".join(order["packages"]),
+        "spark.jars.excludes": "org.slf4j:slf4j-api",  # Spark has its own
         "spark.sql.warehouse.dir": str(Path(order["work"]) / "warehouse"),
         "spark.sql.catalog.paimon.warehouse": str(Path(order["work"]) / "paimon"),
         "spark.sql.catalog.lake.warehouse": str(Path(order["work"]) / "iceberg"),
