@@ -22,7 +22,7 @@ th,td{padding:.25rem .7rem;text-align:right;border-bottom:1px solid #8884}
 th:first-child,td:first-child,.note{text-align:left}
 tr.ours{font-weight:600}.wrong{color:#c62828;font-weight:600}
 @media(prefers-color-scheme:dark){.wrong{color:#ff8a80}}
-.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(24rem,1fr));gap:1rem}
+.charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(24rem,1fr));gap:1rem}
 svg{max-width:100%;height:auto}.small{font-size:.85rem;opacity:.8}
 """
 _HEAD: Final = (
