@@ -3,7 +3,7 @@
 | column | needs | becomes |
 | --- | --- | --- |
 | TINYINT to LARGEINT | a larger integer | the next integer type that takes it |
-| TINYINT, SMALLINT, INT | a fraction | DOUBLE |
+| TINYINT, SMALLINT, INT | a fraction, also of zeros | DOUBLE |
 | BIGINT, LARGEINT | a fraction | DECIMAL with all digits |
 | DECIMAL | more digits, of the fraction or before it | DECIMAL of at most 38 digits, or 76 |
 | FLOAT | doubles, or texts of more than 9 digits | DOUBLE |
@@ -25,7 +25,8 @@ from seqstore.loaders.inference.text_types import STRING
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, takes_values_of, type_from_arrow
 
-_NUMBER: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*?)0*)?(?P<exponent>(?:[eE][+-]?[0-9]+)?)$"
+_PLAIN: Final = r"^[+-]?0*(?P<whole>[0-9]*)(?:(?P<point>\.)(?P<fraction>[0-9]*?)0*)?"
+_NUMBER: Final = _PLAIN + r"(?P<exponent>(?:[eE][+-]?[0-9]+)?)$"
 _DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK: Final = _DAY + r"[ T](?P<clock>[0-9:]+)(?:\.(?P<fraction>[0-9]*?)0*)?(?:[Zz+-].*)?$"
 _INTEGERS: Final = tuple(INTEGER_RANGES)
@@ -104,7 +105,10 @@ class WiderType:
         whole, fraction = _longest(parts, "whole"), _longest(parts, "fraction")
         if self.type.name == "DECIMAL":
             self._see_decimals(whole, fraction)
-        elif self.type.name in _DIGITS:
+            return
+        if _longest(parts, "point"):  # a load takes no such text for an integer, such as 7.000
+            fraction = max(fraction, 1)
+        if self.type.name in _DIGITS:
             if fraction:
                 self._see_decimals(max(whole, _DIGITS[self.type.name]), fraction)
             else:

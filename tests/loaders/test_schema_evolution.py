@@ -193,6 +193,28 @@ def test_messages_declare_types_by_their_schema(store: Store) -> None:
     assert str(rows(store)[0]["at"]) == "2024-06-01 08:00:00"
 
 
+def test_an_integer_that_became_a_decimal_at_the_source_is_wider_though_its_fractions_are_zero(
+    store: Store,
+) -> None:
+    """EV2: 7.000 of a NUMERIC(12,3) is no INT for a load, so it needs a wider type."""
+    fields: list[dict[str, Any]] = [
+        {"field": "k", "type": "int32"},
+        {
+            "field": "a",
+            "type": "bytes",
+            "optional": True,
+            "name": "org.apache.kafka.connect.data.Decimal",
+            "parameters": {"scale": "3", "connect.decimal.precision": "12"},
+        },
+    ]
+    assert load(store, '{"k": 1, "a": 7}', format="json")["Status"] == "Success"
+    payload = envelope("c", 9, after={"k": 9, "a": "G1g="}, table="t")  # 7.000
+    text = json.dumps(with_schema(payload, fields))
+    assert load(store, text, format="debezium_json", schema_evolution="widen")["Status"] == "Success"
+    assert columns(store)["a"] == "DOUBLE"
+    assert [row["a"] for row in rows(store)] == [7.0, 7.0]
+
+
 def defaulted(name: str, default: object, kind: str = "int32", logical: str = "") -> str:
     """Returns a message whose schema has a field with a default, and whose row has it as NULL."""
     field: dict[str, Any] = {"field": name, "type": kind, "optional": True, "default": default}
