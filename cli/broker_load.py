@@ -87,6 +87,7 @@ def report(job: LoadJob) -> None:
         "LoadTimeMs": max(job.finished_ms - job.created_ms, 0),
         "ErrorMsg": job.error,
         "URL": job.url,
+        **({"Created": "; ".join(job.created)} if job.created else {}),
     }
     output.reply(rows)
     if job.state == CANCELLED:

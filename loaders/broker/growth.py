@@ -49,7 +49,7 @@ def evolved(
 
 def options_of(file: InputFile, options: StreamLoadOptions) -> StreamLoadOptions:
     """Returns the options of one file, whose fields are named by itself if they may be new columns."""
-    if not options.evolves:
+    if not (options.evolves or options.auto_create):
         return options
     with file.open() as body:
         return with_fields(options, body)

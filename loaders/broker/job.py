@@ -39,10 +39,11 @@ class LoadJob(JobRecord):
         loaded, filtered, unselected: rows; -1 while not counted.
         error: `type:...; msg:...` when cancelled (B14).
         is_cancelling: a user requested its end.
+        created: the statements of the tables that it made.
     """
 
     final_states: ClassVar[frozenset[str]] = ENDED
-    optional_fields: ClassVar[frozenset[str]] = frozenset(["references"])
+    optional_fields: ClassVar[frozenset[str]] = frozenset(["references", "created"])
     spec: LoadSpec
     state: str
     owner: Owner
@@ -64,6 +65,7 @@ class LoadJob(JobRecord):
     user: str = "root"
     is_cancelling: bool = False
     references: tuple[str, ...] = ()
+    created: tuple[str, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> LoadJob:
@@ -72,6 +74,7 @@ class LoadJob(JobRecord):
             "owner": tuple(record["owner"]),
             "allowed": tuple(record.get("allowed", ())),
             "references": tuple(record.get("references", ())),
+            "created": tuple(record.get("created", ())),
         }
         return cls(**{**record, **made})
 

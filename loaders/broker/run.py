@@ -28,6 +28,7 @@ from seqstore.loaders.broker.files import InputFile, check_secrets, find_files
 from seqstore.loaders.broker.growth import Evolutions, evolved, options_of
 from seqstore.loaders.broker.job import COMMITTED, LOADING, PENDING, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
+from seqstore.loaders.broker.new_tables import is_missing, new_tables
 from seqstore.loaders.broker.pools import POLL_SECONDS, Cancelled, TimedOut, choose_engine, run_locally
 from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.dead_letters.letters import (
@@ -132,20 +133,34 @@ class BrokerLoad:
         self.spec.check()
         for path in (path for each in self.spec.descriptions for path in each.paths):
             check_secrets(path, self._all_references)
-        tables = [self.store.table(f"{self.spec.database}.{each.table}") for each in self.spec.descriptions]
-        for table, each in zip(tables, self.spec.descriptions, strict=True):
-            if self.spec.options(each).is_flexible:
-                check_flexible(table.name, table.schema)
+        missing = [is_missing(self.store, self.spec, each) for each in self.spec.descriptions]
+        names = [f"{self.spec.database}.{each.table}" for each in self.spec.descriptions]
+        self.check_flexible()
+        for name, each in zip(names, self.spec.descriptions, strict=True):
             if self.spec.options(each).dead_letters:  # before the snapshot of the transaction
-                self._made.extend([table.name] * make_beside(self.store, table.name))
+                self._made.extend([name] * make_beside(self.store, name))
         transaction = self.store.transaction(
             label=self.spec.label,
             operation="BROKER LOAD",
             database=self.spec.database,
             reads_own_writes=False,
         )
-        transaction.table(tables[0].name)
+        if any(missing):
+            transaction.reserve(names[0])
+        else:
+            transaction.table(names[0])
         return transaction
+
+    def check_flexible(self) -> None:
+        """Checks that the tables there are take flexible updates where the job makes some.
+
+        Raises:
+            InvalidInputError: one does not (F3).
+        """
+        for each in self.spec.descriptions:
+            if self.spec.options(each).is_flexible and not is_missing(self.store, self.spec, each):
+                table = self.store.table(f"{self.spec.database}.{each.table}")
+                check_flexible(table.name, table.schema)
 
     def _finish(self, job_id: int, transaction: Transaction) -> LoadJob:
         jobs = LoadJobs(self.store.catalog)
@@ -240,6 +255,14 @@ class _Running:
         size = sum(file.size for found in files for file in found)
         self.change(lambda job: replace(job, files=sum(map(len, files)), bytes_total=size))
         self._check()
+        with new_tables(self._load.store, self._load.spec, files) as statements:
+            if statements:
+                self.change(lambda job: replace(job, created=tuple(statements)))
+            self._transaction.read_newest()
+            self._load_files(files, size)
+
+    def _load_files(self, files: Sequence[Sequence[InputFile]], size: int) -> None:
+        self._load.check_flexible()
         evolutions = evolved(self._load.store, self._load.spec, files, self._transaction)
         tasks = self._load.tasks(files, evolutions)
         staging = {task.description: task for task in tasks if task.may_stage}.values()

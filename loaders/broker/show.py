@@ -50,6 +50,7 @@ def _details(job: LoadJob) -> dict[str, Any]:
         "All backends": {job.spec.label: [f"pid {job.owner[0]}"]},
         "FileNumber": job.files,
         "FileSize": job.bytes_total,
+        **({"CreatedTables": list(job.created)} if job.created else {}),
     }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from seqstore.loaders.headers import EVOLUTIONS, UPDATE_MODES, StreamLoadOptions, evolution_in, parse_headers
+from seqstore.loaders.headers import EVOLUTIONS, UPDATE_MODES, StreamLoadOptions, parse_headers, takes_fields
 from seqstore.loaders.jobs.rows_spec import RowsSpec
 from seqstore.store.errors import InvalidInputError
 
@@ -38,6 +38,9 @@ _HEADERS: Final = {
     "schema_registry": "schema_registry",
     "exec_mem_limit": "exec_mem_limit",
     "schema_evolution": "schema_evolution",
+    "auto_create": "auto_create",
+    "auto_create_key": "auto_create_key",
+    "auto_create_sequence": "auto_create_sequence",
     "dead_letters": "dead_letters",
 }
 _FLAGS: Final = (
@@ -47,6 +50,7 @@ _FLAGS: Final = (
     "strip_outer_array",
     "num_as_string",
     "fuzzy_parse",
+    "auto_create",
     "dead_letters",
 )
 # Expected values in the error of an empty one; flags have an error of their own.
@@ -65,6 +69,8 @@ _EXPECTED: Final = {
     "change_time_unit": "auto, ms, us or ns",
     "schema_registry": "a URL of the setting schema_registries",
     "schema_evolution": f"one of {', '.join(EVOLUTIONS)}",
+    "auto_create_key": "names of columns",
+    "auto_create_sequence": "the name of a column",
     "timeout": f"an integer from 1 to {_TIMEOUT_MAX}",
     "max_filter_ratio": "a number from 0 to 1",
     "priority": f"one of {', '.join(PRIORITIES)}",
@@ -213,7 +219,7 @@ class LoadSpec:
         headers = {header: given[name] for name, header in _HEADERS.items() if name in given}
         headers |= description.headers()
         file_format, compression = format_of(description.paths[0] if path is None else path)
-        if file_format == "csv" and evolution_in(headers) != "off":  # EV6
+        if file_format == "csv" and takes_fields(headers):  # EV6
             file_format = "csv_with_names"
         headers["format"] = description.format or file_format
         if description.compression or compression:

@@ -24,7 +24,7 @@ from seqstore.loaders.headers.options import (
     StreamLoadOptions,
     text_format,
 )
-from seqstore.loaders.headers.parse import parse_headers
+from seqstore.loaders.headers.parse import parse_headers, takes_fields
 from seqstore.loaders.headers.values import evolution_in
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "StreamLoadOptions",
     "evolution_in",
     "parse_headers",
+    "takes_fields",
     "text_format",
     "unknown_headers",
 ]

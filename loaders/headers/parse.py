@@ -132,7 +132,7 @@ def _csv(given: Mapping[str, str], raw: Mapping[str, str], file_format: str) -> 
         trim_double_quotes=flag(given, "trim_double_quotes"),
         skip_lines=skip,
         empty_field_as_null=flag(given, "empty_field_as_null")
-        or (not given.get("empty_field_as_null") and _takes_fields(given)),  # EV6
+        or (not given.get("empty_field_as_null") and takes_fields(given)),  # EV6
     )
     if options.separator == options.delimiter:
         raise bad_header("column_separator and line_delimiter must differ", "column_separator")
@@ -326,6 +326,6 @@ def _memory_bytes(given: Mapping[str, str]) -> int:
     return memory
 
 
-def _takes_fields(given: Mapping[str, str]) -> bool:
+def takes_fields(given: Mapping[str, str]) -> bool:
     """Returns whether each field is the column of its name."""
     return evolution_in(given) != "off" or flag(given, "auto_create")

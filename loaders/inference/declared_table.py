@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 import pyarrow as pa
@@ -12,7 +14,7 @@ import pyarrow.compute as pc
 from seqstore.loaders.avro.body import open_plain
 from seqstore.loaders.changes.reader import split_keys
 from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.inference.field_values import field_values
+from seqstore.loaders.inference.field_values import FieldValues, field_values
 from seqstore.loaders.inference.needed_schema import NeededSchema
 from seqstore.loaders.inference.text_types import STRING
 from seqstore.loaders.json.fields import extract, mask_of
@@ -92,6 +94,31 @@ def _key_type(kind: ColumnType) -> ColumnType:
     return _KEY_TEXT if kind.name == "STRING" else kind
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows for a new table.
+
+    Attributes:
+        open: opens their body; each call begins at its start.
+        options: how it is read.
+        constants: the values of further columns, which win over fields of the body.
+    """
+
+    open: Callable[[], AbstractContextManager[BinaryIO]]
+    options: StreamLoadOptions
+    constants: Mapping[str, str] = field(default_factory=dict)
+
+    def values(self) -> Iterator[FieldValues]:
+        """Yields the fields of the rows."""
+        given = {name.lower() for name in self.constants}
+        with self.open() as body:
+            for each in field_values(body, self.options, {}):
+                if each.name.lower() not in given:
+                    yield each
+        for name, value in self.constants.items():
+            yield FieldValues(name, pa.array([value], STRING.arrow))
+
+
 def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
     """Returns the declaration of a table for the rows of a body, by `auto_create` and its headers.
 
@@ -101,9 +128,25 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
     Raises:
         InvalidInputError: nothing names its columns, or those of the key.
     """
+
+    @contextmanager
+    def opened() -> Iterator[BinaryIO]:
+        body.seek(0)
+        yield body
+        body.seek(0)
+
+    return table_of_rows([Rows(opened, options)])
+
+
+def table_of_rows(rows: Sequence[Rows]) -> TableSchema:
+    """Returns the declaration of one table for several bodies; the first one tells key and sequence.
+
+    Raises:
+        InvalidInputError: see `table_of`.
+    """
     needed = NeededSchema(None, "add")
-    needed.see(field_values(body, options, {}))
-    body.seek(0)
+    for each in rows:
+        needed.see(each.values())
     added = needed.added()
     types = {column.name: column.type for column in added}
     defaults = {column.name: column.default for column in added}
@@ -112,15 +155,26 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
             "auto_create: no row of the body has a field with a value; create the table first",
             kind="no_schema",
         )
-    key = list(options.auto_create_key) or (_key_of_messages(body, options) if options.is_changes else [])
-    body.seek(0)
+    options = rows[0].options
+    key = list(options.auto_create_key) or (_key_of_messages(rows) if options.is_changes else [])
     sequence = options.auto_create_sequence or None
     return declared_table(types, key, sequence, {}, is_changes=options.is_changes, defaults=defaults)
 
 
-def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:
+def _key_of_messages(rows: Sequence[Rows]) -> list[str]:
     """Returns the fields of the first key of a message, or the key that Canal's messages name."""
-    plain = open_plain(body, options)
+    for each in rows:
+        with each.open() as body:
+            if found := _key_within(open_plain(body, each.options)):
+                return found
+    raise InvalidInputError(
+        "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
+        "each line); name them by the header auto_create_key, or create the table first",
+        kind=NO_KEY,
+    )
+
+
+def _key_within(plain: BinaryIO) -> list[str]:
     for block in read_blocks(plain, b"\n", lambda: BLOCK_BYTES):
         keys, values = split_keys(try_cast(cut_lines(block.data, b"\n")[0], STRING).values)
         for text in keys.drop_null():
@@ -130,11 +184,7 @@ def _key_of_messages(body: BinaryIO, options: StreamLoadOptions) -> list[str]:
         is_json = pa.array(mask_of(evaluate(values, "json_valid(c)").cast(pa.bool_())))
         for text in pc.unique(extract(values.filter(is_json), [["$.pkNames"]])[0].drop_null()).to_pylist():
             return [str(name) for name in json.loads(text)]
-    raise InvalidInputError(
-        "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
-        "each line); name them by the header auto_create_key, or create the table first",
-        kind=NO_KEY,
-    )
+    return []
 
 
 def _fields(text: str) -> list[str]:

@@ -267,8 +267,35 @@ class Transaction:
         if mode == ConcurrencyMode.SERIAL:
             self._take_lock(table, seconds)
         with self._guard:
-            before, self.moment = self.moment, StoreSnapshot(self._catalog, self._find_table)
-            before.close()
+            self._take_snapshot()
+
+    @internal
+    def reserve(self, table: str) -> None:
+        """Takes the label, which needs the option `database`, before a table is known.
+
+        Args:
+            table: `db.table`, which may not be there yet.
+
+        Raises:
+            LabelExistsError: the label was used.
+            ClosedError: the transaction's time was up before.
+        """
+        with self._guard:
+            self._check_open()
+            if self._record is None:
+                self._begin(self._database, table)
+
+    @internal
+    def read_newest(self) -> None:
+        """Takes another snapshot, which has the tables that were made since; no-op once a table is opened."""
+        with self._guard:
+            self._check_open()
+            if not self._tables:
+                self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
+        before, self.moment = self.moment, StoreSnapshot(self._catalog, self._find_table)
+        before.close()
 
     def _take_lock(self, table: LoadableTable, seconds: float | None) -> None:
         if table.id in self._locked:

@@ -545,17 +545,25 @@ def test_messages_without_a_key_do_not_hold_up_those_of_other_tables(
     assert "auto_create_key" in Path(job.error_urls[0]).read_text()
 
 
-def test_making_tables_needs_the_create_privilege(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE ROUTINE LOAD job PROPERTIES ('auto_create' = 'true', 'format' = 'debezium_json') "
+        "FROM FILES ('path' = '{path}/in/*.json')",
+        "LOAD LABEL db.one (DATA INFILE ('{path}/in/*.json') INTO TABLE new FORMAT AS 'json') WITH LOCAL "
+        "PROPERTIES ('auto_create' = 'true')",
+        "LOAD LABEL db.one (DATA INFILE ('{path}/in/*.json') INTO TABLE new FORMAT AS 'json' "
+        "PROPERTIES ('auto_create' = 'true')) WITH LOCAL",
+    ],
+    ids=["routine", "broker", "description"],
+)
+def test_making_tables_needs_the_create_privilege(store: Store, statement: str, tmp_path: Path) -> None:
     """EV10."""
     store.accounts.create("ann", "one")
     store.accounts.grant("ann", ["LOAD", "SELECT"], "db")
     server = ServerContext(load_jobs=StoreLoadJobs(store))
-    statement = (
-        "CREATE ROUTINE LOAD job PROPERTIES ('auto_create' = 'true', 'format' = 'debezium_json') "
-        f"FROM FILES ('path' = '{tmp_path}/in/*.json')"
-    )
     with (
         Session(store, "db", user="ann", server=server) as session,
         pytest.raises(AccessDeniedError, match="CREATE"),
     ):
-        dicts(session, statement)
+        dicts(session, statement.format(path=tmp_path))

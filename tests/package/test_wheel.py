@@ -38,7 +38,10 @@ OF_THE_ENGINE = {
         "state",
         "write_task",
     },
-    Transaction: {"check_writable", "expire", "has_written", "lock", "lock_before_reading"},
+    Transaction: {
+        *("check_writable", "expire", "has_written", "lock", "lock_before_reading"),
+        *("read_newest", "reserve"),
+    },
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
         *("find_view", "require_admin", "require_within", "sees_user", "stream", "table", "table_filter"),

@@ -124,12 +124,14 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
     database = named[0][0]
     if isinstance(statement, load_jobs.LoadLabel):
         tables = [each.table for each in statement.descriptions]
+        needed = (privilege, *_evolving(statement))
         return [
-            _Need(each, database, table) for table in tables for each in (privilege, *_evolving(statement))
+            *(_Need(each, database, table) for table in tables for each in needed),
+            *_creating(statement, database),
         ]
     if isinstance(statement, load_jobs.CreateRoutineLoad):
-        creates = [_Need("CREATE", database)] if _is_set(statement, "auto_create") else []
         needed = (privilege, *_evolving(statement))
+        creates = _creating(statement, database)
         return [*(_Need(each, database, statement.table or "") for each in needed), *creates]
     by_table = isinstance(statement, _BY_TABLE) or getattr(statement, "is_listed_by_table", False)
     found.append(_Need(privilege, *named[0], within=by_table))
@@ -142,6 +144,11 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
 def _evolving(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad) -> list[str]:
     """Returns the privilege of a load that may change its tables' schemas."""
     return ["ALTER"] if _is_set(statement, "schema_evolution") else []
+
+
+def _creating(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad, database: str) -> list[_Need]:
+    """Returns the privilege of a load that may make its tables."""
+    return [_Need("CREATE", database)] if _is_set(statement, "auto_create") else []
 
 
 def _is_set(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad, name: str) -> bool:
