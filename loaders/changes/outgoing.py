@@ -81,17 +81,17 @@ class OutgoingChanges:
             rows = rows.filter(pc.not_equal(rows[CHANGE_TYPE], "-U"))
         for start in range(0, len(rows), _ROWS):
             part = rows.slice(start, _ROWS).combine_chunks()
-            lines = self._envelopes(part) if self.form is OutForm.DEBEZIUM_JSON else _objects(part)
+            lines = self._envelopes(part) if self.form is OutForm.DEBEZIUM_JSON else json_objects(part)
             yield from (self._with_keys(part, lines) if self.has_keys else lines).to_pylist()
 
     def _with_keys(self, rows: pa.Table, lines: pa.Array) -> pa.Array:
         names = [column.name for column in self.table.schema.key_columns]
-        keys = _objects(rows.select(names)) if names and not self.table.schema.is_duplicate else ""
+        keys = json_objects(rows.select(names)) if names and not self.table.schema.is_duplicate else ""
         return pc.binary_join_element_wise(keys, lines, "\t")
 
     def _envelopes(self, rows: pa.Table) -> pa.Array:
         """Returns envelopes; a deleted row is the old image, and other rows are new ones."""
-        images = _objects(rows.drop_columns(list(_FEED)))
+        images = json_objects(rows.drop_columns(list(_FEED)))
         kinds = _one(rows[CHANGE_TYPE])
         deleted = pc.equal(kinds, "-D")
         operations = pc.if_else(deleted, "d", pc.if_else(pc.equal(kinds, "+I"), "c", "u"))
@@ -102,7 +102,7 @@ class OutgoingChanges:
             .cast(pa.string())
         )
         database, _, name = self.table.name.partition(".")
-        source = _objects(
+        source = json_objects(
             pa.table({"connector": ["seqstore"], "snapshot": ["false"], "db": [database], "table": [name]})
         )
         head = source[0].as_py()[:-1]
@@ -140,8 +140,12 @@ class OutDirectory:
         partial.rename(target)
 
 
-def _objects(rows: pa.Table) -> pa.Array:
-    """Returns each row as a JSON object."""
+def json_objects(rows: pa.Table) -> pa.Array:
+    """Returns each row as a JSON object; decimals and times are text.
+
+    Raises:
+        InvalidInputError: a number is not finite.
+    """
     columns = [_portable(_one(column)) for column in rows.columns]
     struct = pa.StructArray.from_arrays(columns, names=rows.schema.names)
     return evaluate(struct, "to_json(c)").cast(pa.string())

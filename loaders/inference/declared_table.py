@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Final
@@ -39,6 +39,7 @@ def declared_table(
     *,
     is_changes: bool,
     defaults: Mapping[str, Default | None] | None = None,
+    required: Collection[str] = (),
 ) -> TableSchema:
     """Returns the declaration of a table.
 
@@ -48,6 +49,7 @@ def declared_table(
         sequence: the mapped column; change streams have a hidden sequence instead.
         properties: of the table, over those that follow from the arguments.
         defaults: of columns that are not in the key.
+        required: columns that take no NULL, beside the key.
 
     Raises:
         InvalidInputError: there are no such columns, the sequence has no fitting type, or a property is bad.
@@ -63,7 +65,9 @@ def declared_table(
     columns = [Column(name, _key_type(types[name]), nullable=False) for name in keys]
     given = defaults or {}
     columns += [
-        Column(name, kind, default=given.get(name)) for name, kind in types.items() if name not in keys
+        Column(name, kind, nullable=name not in required, default=given.get(name))
+        for name, kind in types.items()
+        if name not in keys
     ]
     declared: dict[str, str] = {}
     if sequence:

@@ -39,22 +39,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from seqstore.loaders.headers import StreamLoadOptions
-from seqstore.loaders.spark.change_frame import ChangeFrame, read_frame, split_options
+from seqstore.loaders.spark.change_frame import ChangeFrame, FrameOptions, read_frame, split_options
 from seqstore.loaders.spark.counters import LoadCounters
 from seqstore.loaders.spark.frame_types import written_schema
+from seqstore.loaders.spark.growing_epoch import GrowingEpoch, GrowingPart
 from seqstore.loaders.spark.options import LoadOptions, bytes_of
 from seqstore.loaders.spark.place import Place, StoreAt, ending
 from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
-from seqstore.loaders.spark.staging import stage_frame
+from seqstore.loaders.spark.staging import needs_driver, stage_frame
 from seqstore.loaders.spark.zones import without_zones
-from seqstore.store import InvalidInputError, LabelExistsError, Store, Table, TransactionOptions
+from seqstore.store import (
+    InvalidInputError,
+    LabelExistsError,
+    NotFoundError,
+    Store,
+    Table,
+    TransactionOptions,
+)
 from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.column_mask import split_supplied
 from seqstore.store.ddl.named_tables import split_name
 from seqstore.store.load.load import Load
+from seqstore.store.remote.remote_store import RemoteStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,8 +96,8 @@ class EpochReport:
 
     @property
     def version(self) -> int:
-        """That of the first table."""
-        return next(iter(self.versions.values()))
+        """That of the first table; 0 where the epoch has made none."""
+        return next(iter(self.versions.values()), 0)
 
     @property
     def metrics(self) -> VersionMetrics | None:
@@ -97,7 +105,8 @@ class EpochReport:
         if self.tables is None:
             return None
         each = [metrics.__dict__ for metrics in self.tables.values()]
-        return VersionMetrics(**{name: sum(metrics[name] for metrics in each) for name in each[0]})
+        names = VersionMetrics().__dict__
+        return VersionMetrics(**{name: sum(metrics[name] for metrics in each) for name in names})
 
     @property
     def is_replay(self) -> bool:
@@ -129,7 +138,8 @@ def foreach_batch_sink(
 
     Args:
         path: the store's data directory, on the driver's host; or a store elsewhere, also by its URL alone.
-        table: `database.table`, or several of one database with a selection for each; they must exist.
+        table: `database.table`, or several of one database with a selection for each; they must exist,
+            or are made with `auto_create`.
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by the rows of each epoch.
@@ -137,6 +147,8 @@ def foreach_batch_sink(
             loaders.spark.options for a load. With `format` (`debezium_json`, `canal_json`, `maxwell_json`,
             `debezium_avro`) the frame has messages in `value`, and their keys in `key`; then also
             `change_table`, `change_position`, `change_time_unit`, `schema_registry` and `timezone`.
+            `auto_create` (with `auto_create_key` and `auto_create_sequence`), `schema_evolution` and
+            `dead_letters` do what they do in other loads, in a store on the driver's host.
 
     Returns:
         The function. Spark ignores its result; a caller that wraps it can use the result.
@@ -171,8 +183,8 @@ def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, 
     """
     parts = []
     for name, made in _feeds(table).items():
-        changes, options = split_options({**load_options, **made.load_options})
-        parts.append(_Part(name, made.select, LoadOptions.named(options), options, changes))
+        asked, options = split_options({**load_options, **made.load_options})
+        parts.append(_Part(name, made.select, LoadOptions.named(options), options, asked))
     databases = sorted({split_name(part.table)[0] for part in parts})
     if len(databases) != 1:
         raise InvalidInputError(
@@ -226,7 +238,21 @@ class _Part:
     select: Select
     options: LoadOptions
     given: Mapping[str, Any]
-    changes: StreamLoadOptions | None = None
+    asked: FrameOptions = field(default_factory=FrameOptions)
+
+    def find(self, store: Store) -> Table | None:
+        """Returns the table, None where the epoch is to make it.
+
+        Raises:
+            NotFoundError: there is no such table.
+        """
+        try:
+            return store.table(self.table)
+        except NotFoundError as error:
+            growth = self.asked.growth
+            if error.kind != "unknown_table" or growth is None or not growth.auto_create:
+                raise
+        return None
 
     @contextmanager
     def rows(
@@ -236,12 +262,12 @@ class _Part:
 
         Staged rows are deleted unless they are published within the block.
         """
-        if self.changes is not None:
-            yield read_frame(self.select(df), self.changes, table)
+        if self.asked.changes is not None:
+            yield read_frame(self.select(df), self.asked.changes, table)
             return
         frame = without_zones(self.select(df))
         written_schema(frame.schema, table.schema)  # what is refused there would load as something else
-        if _needs_driver(table, frame) or estimated_bytes(frame) <= bytes_max:
+        if needs_driver(table.schema, frame.columns) or estimated_bytes(frame) <= bytes_max:
             yield frame.toArrow()
             return
         options = {name: str(value) for name, value in self.given.items() if value is not None}
@@ -280,9 +306,9 @@ class _Sink:
 
     def load(self, df: DataFrame, query_id: str, epoch: int) -> EpochReport:
         with self.place.open() as store:
-            tables = [store.table(part.table) for part in self.parts]
-            label = _label(query_id, epoch, tables)
-            done = _earlier_run(tables, label)
+            tables = self._tables(store)
+            label = self._label(query_id, epoch, tables)
+            done = _earlier_run(tables, label) if tables else None
             if done is not None:
                 _LOG.warning(
                     "%s: epoch %d of query %s is version %s already: skipped",
@@ -293,8 +319,11 @@ class _Sink:
                 )
                 return EpochReport(query_id, epoch, label, done, None)
             with _described(df, f"seqstore: epoch {epoch} into {self.names}"):
-                self._publish(store, tables, df, label)
-            versions, metrics = _outcome(tables, label)
+                if any(part.asked.growth is not None for part in self.parts):
+                    self._grow(store, df, label)
+                else:
+                    self._publish(store, tables, df, label)
+            versions, metrics = _outcome(self._tables(store), label)
         report = EpochReport(query_id, epoch, label, versions, metrics)
         if self.counters is not None:
             self.counters.count(metrics)
@@ -333,20 +362,47 @@ class _Sink:
                         part.write(load, rows, table)
                         load.commit(max_filter_ratio=part.options.max_filter_ratio)
 
+    def _tables(self, store: Store) -> list[Table]:
+        """Returns the tables that are there."""
+        return [table for part in self.parts if (table := part.find(store)) is not None]
+
+    def _label(self, query_id: str, epoch: int, tables: list[Table]) -> str:
+        """Labels belong to a database, and one query may feed several of its tables by several sinks: the
+        label names the tables too, by their ids, or by their names where the sink makes some."""
+        ids = "-".join(str(number) for number in sorted(table.id for table in tables))
+        if any(part.asked.growth is not None and part.asked.growth.auto_create for part in self.parts):
+            ids = blake2b(self.names.encode(), digest_size=16).hexdigest()
+        elif len(ids) > 40:  # a label has 128 characters
+            ids = blake2b(ids.encode(), digest_size=16).hexdigest()
+        return f"spark-{query_id}-{epoch}-{ids}"
+
+    def _grow(self, store: Store, df: DataFrame, label: str) -> None:
+        """Loads an epoch that may change tables beside their rows.
+
+        Raises:
+            InvalidInputError: the store is elsewhere.
+        """
+        if isinstance(store, RemoteStore):
+            raise InvalidInputError(
+                f"{self.names}: auto_create, schema_evolution and dead_letters of the sink need a store on "
+                "the driver's host; alter or create the table before the query, or use a routine load",
+                kind="not_supported",
+            )
+        with ExitStack() as stack:
+            df = df.persist()  # it is read for the schema, and for the rows
+            stack.callback(df.unpersist)
+            registries = tuple(store.settings.schema_registries)
+            parts = [
+                GrowingPart(each.table, each.select(df), each.options, each.given, each.asked, registries)
+                for each in self.parts
+            ]
+            GrowingEpoch(store, self.at, tuple(parts), label, self._bytes_max(df)).publish()
+
     def _bytes_max(self, df: DataFrame) -> int:
         if self.driver_bytes_max is not None:
             return self.driver_bytes_max
         given = df.sparkSession.conf.get(DRIVER_BYTES_SETTING, None)
         return bytes_of(DRIVER_BYTES_SETTING, given) if given else DRIVER_BYTES_MAX
-
-
-def _label(query_id: str, epoch: int, tables: list[Table]) -> str:
-    """Labels belong to a database, and one query may feed several of its tables by several sinks: the label
-    names the tables too."""
-    ids = "-".join(str(number) for number in sorted(table.id for table in tables))
-    if len(ids) > 40:  # a label has 128 characters
-        ids = blake2b(ids.encode(), digest_size=16).hexdigest()
-    return f"spark-{query_id}-{epoch}-{ids}"
 
 
 def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
@@ -364,9 +420,11 @@ def _earlier_run(tables: list[Table], label: str) -> dict[str, int] | None:
         if error.status != TransactionStatus.VISIBLE:
             raise
         done = table.find_label(label)
-        if done is not None and done.versions:
-            return dict(done.versions)
-        return {table.name: error.version} if error.version else {each.name: each.version for each in tables}
+        made = done.versions if done is not None else {}
+        if error.version and not made:
+            return {table.name: error.version}
+        versions = {each.name: made[each.name] for each in tables if each.name in made}
+        return versions or {each.name: each.version for each in tables}  # dead letters are not of the sink
     return None
 
 
@@ -390,9 +448,3 @@ def _described(df: DataFrame, text: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", before)
-
-
-def _needs_driver(table: Table, frame: DataFrame) -> bool:
-    """Returns whether rows need values that only the catalog reserves."""
-    made = table.schema.auto_increment_column
-    return made is not None and made.name.lower() not in (name.lower() for name in frame.columns)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -50,7 +50,7 @@ from seqstore.loaders.spark.options import (
 )
 from seqstore.loaders.spark.place import end_loads, ending
 from seqstore.loaders.spark.pushdown import arrow_filter
-from seqstore.loaders.spark.staged_frame import StagedFrame, run_task
+from seqstore.loaders.spark.staged_frame import StagedFrame, handed_evolution, run_task
 from seqstore.loaders.spark.stream import BatchWriter, ChangeReader, feed_frame_schema
 from seqstore.store import InvalidInputError, Table, TableSchema
 from seqstore.store.catalog.app_ids import DUPLICATE
@@ -251,8 +251,12 @@ class VersionWriter(DataSourceArrowWriter):
             table = store.table(asked.table)
             if asked.label is not None:
                 table.refuse_label(asked.label)
-            columns = written_schema(schema, table.schema)
-            self._task = table.write_task(driver_process(), partitions=asked.partitions, **asked.load.staging)
+            evolution = handed_evolution(asked.staged_to)
+            columns = written_schema(schema, table.schema if evolution is None else evolution.schema)
+            further: dict[str, Any] = {} if evolution is None else {"evolution": evolution}
+            self._task = table.write_task(
+                driver_process(), partitions=asked.partitions, **asked.load.staging, **further
+            )
             self._asked = asked.of_job(store)
         self._task.check_columns(columns.empty_table())
         self._task.begin()

@@ -10,17 +10,16 @@ import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 
 from seqstore.loaders.spark.zones import local_times
 from seqstore.store.load.write_task import StagedRows, WriteTask
-
-if TYPE_CHECKING:
-    pass
+from seqstore.store.publish.evolution import Evolution
 
 HANDED_OVER: Final = "shares"
+_EVOLUTION: Final = "evolution"
 
 
 @dataclass
@@ -38,6 +37,19 @@ class StagedFrame:
     def hand_over(self, directory: Path) -> None:
         """Writes the frame to a directory for the process that called `stage_frame`."""
         (directory / HANDED_OVER).write_bytes(pickle.dumps(self))
+
+
+def hand_evolution(directory: Path, evolution: Evolution) -> None:
+    """Writes the schema that a frame needs for the process that writes it."""
+    (directory / _EVOLUTION).write_bytes(pickle.dumps(evolution))
+
+
+def handed_evolution(directory: Path | None) -> Evolution | None:
+    """Returns the schema that a frame needs, None where it needs no other."""
+    if directory is None or not (directory / _EVOLUTION).exists():
+        return None
+    evolution: Evolution = pickle.loads((directory / _EVOLUTION).read_bytes())
+    return evolution
 
 
 def run_task(task: WriteTask, batches: Iterator[pa.RecordBatch]) -> StagedRows:
