@@ -183,7 +183,7 @@ def messages(spark: SparkSession, *changes: dict[str, Any] | str) -> DataFrame:
 
 def test_messages_make_their_table_and_its_columns(in_query: SparkSession, data_dir: Path) -> None:
     """EV10, EV1, DL1: key and sequence are those of the messages."""
-    given = {
+    given: dict[str, Any] = {
         "format": "debezium_json",
         "auto_create": True,
         "schema_evolution": "widen",
