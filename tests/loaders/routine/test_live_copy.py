@@ -135,4 +135,4 @@ def test_every_table_equals_postgres_in_ten_rounds_of_kills_and_schema_changes(
     postgres: Postgres, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """R11, R12, R39, EV9, EV10"""
-    run(postgres, broker, tmp_path, rounds=len(CHANGES), seconds=30, samples=100)
+    run(postgres, broker, tmp_path, rounds=len(CHANGES), seconds=20, samples=100)

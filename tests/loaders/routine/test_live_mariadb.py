@@ -223,4 +223,4 @@ def test_every_table_equals_mariadb_in_ten_rounds(
     mariadb: tuple[int, Run], broker: KafkaBroker, tmp_path: Path
 ) -> None:
     """R11, R12, R39, CS4, EV9, EV10"""
-    go(mariadb, broker, tmp_path, rounds=10, seconds=30)
+    go(mariadb, broker, tmp_path, rounds=10, seconds=20)

@@ -44,6 +44,7 @@ INSERT INTO notes SELECT i, 0, repeat(md5(i::text), 200) FROM generate_series(1,
 """
 _WORK: Final = r"""
 \set id random(1, 300)
+\set own 3 * random(0, 99) + 1 + :client_id
 \set n random(1, 1000000)
 \set act random(1, 9)
 \if :act <= 3
@@ -57,13 +58,13 @@ DELETE FROM orders WHERE id = :id;
 \elif :act = 5
 BEGIN;
 DELETE FROM orders WHERE id = :id;
-INSERT INTO orders (id, state) VALUES (:id, 'anew');
+INSERT INTO orders (id, state) VALUES (:id, 'anew') ON CONFLICT (id) DO UPDATE SET state = 'anew';
 UPDATE orders SET state = 'changed' WHERE id = :id;
 COMMIT;
 \elif :act = 6
 INSERT INTO lines (order_id, line, item) VALUES (:id, :n % 5, 'thing ' || :n) ON CONFLICT DO NOTHING;
 \elif :act = 7
-UPDATE lines SET line = line + 5 WHERE order_id = :id AND line < 5
+UPDATE lines SET line = line + 5 WHERE order_id = :own AND line < 5
     AND NOT EXISTS (SELECT FROM lines l WHERE l.order_id = lines.order_id AND l.line = lines.line + 5);
 \elif :act = 8
 DELETE FROM lines WHERE order_id = :id AND line > 7;
