@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import data_dir, open_store
+from seqstore.cli.context import beside_the_data, data_dir, open_store, server
 
 if TYPE_CHECKING:
     from seqstore.store.backup.job import TransferJob
@@ -37,6 +37,13 @@ def backup(
     ] = False,
 ) -> None:
     """Copy tables as of now; files that the target has are not copied again."""
+    named = server(ctx)
+    if named is not None:
+        from seqstore.cli.elsewhere.statements import Backup
+
+        with named.connect() as remote:
+            Backup(remote, database, label, target).make(tables or (), verify=verify)
+        return
     with open_store(ctx) as store:
         job_id = store.backups.backup(database, label, _absolute(target), tables or (), verify=verify)
         job = store.backups.wait(job_id, _progress())
@@ -88,10 +95,19 @@ def restore(
 ) -> None:
     """Make the tables of a backup, all or none; or take over a whole store that was shipped (--from)."""
     if shipped:
+        if server(ctx) is not None:
+            raise beside_the_data("restore --from: it makes a data directory on the host that takes over")
         _take_over(ctx, shipped, database, timestamp, *(tables or ()))
         return
     if not target:
         raise typer.BadParameter("give DB and TARGET of a backup, or --from URI of a shipped store")
+    named = server(ctx)
+    if named is not None:
+        from seqstore.cli.elsewhere.statements import Backup
+
+        with named.connect() as remote:
+            Backup(remote, database, label, target).restore(tables or (), timestamp, is_replacing=replace)
+        return
     pairs = [name.partition("=") for name in tables or []]
     names = {name: new or name for name, _, new in pairs} or None
     with open_store(ctx, create=True) as store:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import Allow, open_store, quick_imports
+from seqstore.cli.context import Allow, open_store, quick_imports, server
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
@@ -54,6 +54,16 @@ def broker_load(
     spec = read_spec(file, label=label)
     if engine is not None:
         spec = replace(spec, properties={**spec.properties, "engine": engine.value})
+    named = server(ctx)
+    if named is not None:
+        from seqstore.cli.elsewhere.loads import broker_load_elsewhere
+
+        if spark_master is not None:
+            raise typer.BadParameter("--spark-master: the setting load_spark_master of the server says it")
+        below = [*(allow or []), str(file.parent)]
+        with named.connect() as remote:
+            report(broker_load_elsewhere(remote, spec, below, show_progress))
+        return
     with open_store(ctx) as store:
         master = store.settings.load_spark_master if spark_master is None else spark_master
         # A user with the job file can read the files beside it, and secrets, without this program.

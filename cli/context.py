@@ -24,6 +24,20 @@ PASSWORD: Final = "SEQSTORE_PASSWORD"
 
 if TYPE_CHECKING:
     from seqstore.store import Store
+    from seqstore.store.remote.remote_store import RemoteStore
+
+# The commands that work beside the data only, each with the reason.
+_BESIDE_THE_DATA: Final = {
+    "serve": "it is the server of a directory",
+    "repair": "a damaged catalog has no server",
+    "ship": "the host that leads ships its own catalog",
+    "doctor": "it checks this host for a server",
+    "demo": "it makes a directory of its own",
+    "backups": "it reads the place of backups itself; SHOW SNAPSHOT ON '..' reads it at the server",
+    "routine-load create": "the file of the job is trusted with files and secrets of its host; CREATE "
+    "ROUTINE LOAD makes a job at the server",
+    "routine-load start": "a job runs in the process beside the data; the server runs those that are there",
+}
 
 
 @dataclass(frozen=True)
@@ -34,12 +48,12 @@ class Server:
     user: str
     certificates: Path | None = None
 
-    def connect(self) -> Store:
+    def connect(self) -> RemoteStore:
         """Connects to it."""
-        from seqstore.store import Store
+        from seqstore.store.remote.remote_store import connect
 
         password = os.environ.get(PASSWORD, "")
-        return Store.connect(self.url, user=self.user, password=password, certificates=self.certificates)
+        return connect(self.url, user=self.user, password=password, certificates=self.certificates)
 
 
 @dataclass(frozen=True)
@@ -71,13 +85,28 @@ def data_dir(ctx: typer.Context | None = None) -> Path:
     """
     settings: Settings = _given.get() if ctx is None else ctx.obj
     if settings.server is not None:
-        raise typer.BadParameter(
-            "this command works in the directory of a store: run it on the server's host, without --url; for "
-            "a store elsewhere there are sql, history, changes, check, optimize and vacuum"
-        )
+        raise beside_the_data("this command works in the directory of a store")
     if settings.data_dir is None:
         raise typer.BadParameter("give --data-dir DIR before the command, or set SEQSTORE_DATA_DIR")
     return settings.data_dir
+
+
+def refuse_elsewhere(name: str) -> None:
+    """Refuses a command that works beside the data only, if it was given a store elsewhere.
+
+    Args:
+        name: of the command, with that of its group.
+
+    Raises:
+        typer.BadParameter: says why.
+    """
+    if _given.get().server is not None and name in _BESIDE_THE_DATA:
+        raise beside_the_data(f"{name}: {_BESIDE_THE_DATA[name]}")
+
+
+def beside_the_data(why: str) -> typer.BadParameter:
+    """Returns the error of a command, or of an option, that a store elsewhere does not have."""
+    return typer.BadParameter(f"{why}; run it on the server's host, without --url")
 
 
 def server(ctx: typer.Context) -> Server | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, BinaryIO, Final
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import open_store, quick_imports, split_table
+from seqstore.cli.context import open_store, quick_imports, server, split_table
 
 _DONE: Final = ("Success", "Publish Timeout")
 _FAILED: Final = 1
@@ -39,12 +39,20 @@ def stream_load(
     for text in header or []:
         given, value = _parse_header(text)
         headers.setdefault(given, value)  # of one that is repeated the first counts, as over HTTP
-    with quick_imports():
-        from seqstore.loaders.stream_load import stream_load as load
-
     progress.doing(f"{file} into {table}")
-    with open_store(ctx) as store, _open(file) as body:
-        reply = load(store, database, name, body, headers)
+    named = server(ctx)
+    with quick_imports():
+        if named is not None:
+            from seqstore.cli.elsewhere.loads import stream_load_elsewhere
+        else:
+            from seqstore.loaders.stream_load import stream_load as load
+    reply: dict[str, Any]
+    if named is not None:
+        with named.connect() as remote, _open(file) as body:
+            reply = stream_load_elsewhere(remote, database, name, body, headers)
+    else:
+        with open_store(ctx) as store, _open(file) as body:
+            reply = load(store, database, name, body, headers)
     output.reply(reply)
     if reply["Status"] not in _DONE:
         raise typer.Exit(_REJECTED if reply.get("NumberFilteredRows") else _FAILED)

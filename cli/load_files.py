@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -10,10 +11,12 @@ import typer
 
 from seqstore.cli import output
 from seqstore.cli.broker_load import report, show_progress
-from seqstore.cli.context import open_store, split_table
+from seqstore.cli.context import beside_the_data, open_store, server, split_table
 
 if TYPE_CHECKING:
+    from seqstore.loaders.broker.job import LoadJob
     from seqstore.loaders.broker.new_table import FilesLoad
+    from seqstore.loaders.broker.spec import LoadSpec
     from seqstore.store import Store
     from seqstore.store.sql.parse.load_jobs import CreateTableFrom
 
@@ -65,21 +68,35 @@ def load_files(
     The directory of a Delta or Iceberg table is imported as a new table."""
     split_table(into)
     from seqstore.loaders.broker.new_table import FilesLoad
-    from seqstore.loaders.broker.run import BrokerLoad
     from seqstore.store.catalog.job_record import CANCELLED
+    from seqstore.store.settings import registries_of_environment
 
     if _import(cast(_Target, into), paths, (key or [], sequence, _parsed(properties or [])), form, timezone):
         return
-    names = [str(path) for path in paths]
-    with open_store(cast(_Target, into).ctx, create=True) as store:
-        load = FilesLoad(into, names, form.lower(), separator, timezone, store.settings.schema_registries)
+    names, ctx = [str(path) for path in paths], cast(_Target, into).ctx
+    named = server(ctx)
+    with open_store(ctx, create=True) if named is None else named.connect() as store:
+        registries = registries_of_environment()
+        load = FilesLoad(into, names, form.lower(), separator, timezone, registries)
         is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
         folders = [os.path.dirname(path) for path in load.files]
-        _, job = BrokerLoad(store, load.spec(), folders, on_progress=show_progress).run()
+        job = _run(store, load.spec(), folders)
         if is_new and job.state == CANCELLED:
             store.drop_table(into)
             output.say(f"DROP TABLE {into};")
     report(job)
+
+
+def _run(store: Store, spec: LoadSpec, folders: Sequence[str]) -> LoadJob:
+    """Runs the load here, or at the server of a store elsewhere."""
+    from seqstore.loaders.broker.run import BrokerLoad
+    from seqstore.store.remote.remote_store import RemoteStore
+
+    if isinstance(store, RemoteStore):
+        from seqstore.cli.elsewhere.loads import broker_load_elsewhere
+
+        return broker_load_elsewhere(store, spec, folders, show_progress)
+    return BrokerLoad(store, spec, folders, on_progress=show_progress).run()[1]
 
 
 def _import(
@@ -106,6 +123,11 @@ def _import(
     if form or not any(found.values()):
         return False
     key, sequence, properties = made
+    if server(into.ctx) is not None:
+        raise beside_the_data(
+            f"{next(iter(found))}: the server reads the files of a table of Delta or Iceberg itself, by "
+            "CREATE TABLE .. FROM"
+        )
     if len(found) > 1 or not key:
         raise InvalidInputError(
             f"{next(iter(found))}: a table of Delta or Iceberg is imported alone, with --key", kind="bad_load"

@@ -19,7 +19,7 @@ from seqstore.cli import output, progress
 from seqstore.cli.backup import backup, backups, restore, ship
 from seqstore.cli.broker_load import broker_load
 from seqstore.cli.changes import changes
-from seqstore.cli.context import Server, Settings, keep
+from seqstore.cli.context import Server, Settings, keep, refuse_elsewhere
 from seqstore.cli.demo_command import demo
 from seqstore.cli.doctor.command import doctor
 from seqstore.cli.load import stream_load
@@ -163,6 +163,7 @@ def options(
     server = Server(url, user, certificates) if url is not None else None
     ctx.obj = keep(Settings(None if server is not None else data_dir, debug, server))
     name = ctx.invoked_subcommand
+    refuse_elsewhere(name or "")
     if name is not None and name not in _WITHOUT_PROGRESS:
         ctx.with_resource(progress.shown(name, is_quiet=quiet))
 

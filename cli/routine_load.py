@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import Allow, open_store, split_table
+from seqstore.cli.context import Allow, open_store, refuse_elsewhere, server, split_table
 from seqstore.cli.output import Format
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def create(
     allow: Allow = None,
 ) -> None:
     """Make a job as a file describes it; `start` and `serve` run it."""
+    refuse_elsewhere("routine-load create")
     from seqstore.loaders.routine import manage
     from seqstore.loaders.routine.toml_spec import read_spec
     from seqstore.store.runtime.secret_words import references_in
@@ -58,6 +59,7 @@ def start(
     once: Annotated[bool, typer.Option("--once", help="End when the sources have no more rows.")] = False,
 ) -> None:
     """Run jobs here until a signal ends it. A job runs in one process at a time; others wait for that."""
+    refuse_elsewhere("routine-load start")
     from seqstore.loaders.routine.jobs import RoutineJobs
     from seqstore.loaders.routine.runner import RoutineRunner
 
@@ -124,6 +126,13 @@ def _control(ctx: typer.Context, action: str, job: str) -> None:
     from seqstore.loaders.routine.jobs import RoutineJobs
 
     database, name = split_table(job)
+    named = server(ctx)
+    if named is not None:
+        from seqstore.cli.elsewhere.statements import control_job
+
+        with named.connect() as store:
+            control_job(store, action, database, name)
+        return
     with open_store(ctx) as store:
         manage.control(RoutineJobs(store.catalog), database, name, action)
 
@@ -138,6 +147,14 @@ def show(
 ) -> None:
     """Show jobs: state, progress, lag, counts, why they are paused."""
     database, name = split_table(job) if job is not None else (None, None)
+    named = server(ctx)
+    if named is not None:
+        from seqstore.cli.elsewhere.statements import jobs_shown
+
+        with named.connect() as remote:
+            for rows in jobs_shown(remote, database, name, "ALL " * all_jobs, is_of_tasks=tasks):
+                output.rows(rows, form)
+        return
     with open_store(ctx) as store:
         from seqstore.loaders.routine.jobs import RoutineJobs
 
@@ -145,9 +162,9 @@ def show(
         if database is not None and name is not None:
             found.find(database, name)
         listed = {i: each for i, each in found.all(database, name).items() if all_jobs or not each.has_ended}
-    rows = _lines(listed, tasks=tasks).rows
-    if rows is not None:
-        output.rows(rows, form)
+    found_rows = _lines(listed, tasks=tasks).rows
+    if found_rows is not None:
+        output.rows(found_rows, form)
 
 
 def _lines(jobs: dict[int, RoutineJob], *, tasks: bool) -> Result:

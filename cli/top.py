@@ -1,7 +1,8 @@
 """`seqstore top`: tables and jobs of a data directory while they work, the tables that changed last first.
 
-It reads the catalog as any other process does, so it runs beside a server, a Spark job or a script. On a
-terminal the page is drawn again until Ctrl-C; elsewhere, and with --once, it is printed once.
+It reads the catalog as any other process does, so it runs beside a server, a Spark job or a script; of a
+store elsewhere the server reads it. On a terminal the page is drawn again until Ctrl-C; otherwise, and with
+--once, it is printed once.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from seqstore.cli import output
-from seqstore.cli.context import open_store
+from seqstore.cli.context import open_store, server
 
 if TYPE_CHECKING:
     from seqstore.cli.figures import TableFigures
@@ -62,20 +64,33 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Print one page and end.")] = False,
 ) -> None:
     """Watch tables and loads: rows, size, loads of the last minute, late rows, lag of jobs."""
-    with open_store(ctx) as store:
+    named = server(ctx)
+    with open_store(ctx) if named is None else named.connect() as store:
+        read = partial(page, store) if named is None else partial(_page_elsewhere, store)
         if once or not sys.stdout.isatty():
-            output.say(page_text(page(store, _TABLES_WITHOUT_TERMINAL)))
+            output.say(page_text(read(_TABLES_WITHOUT_TERMINAL)))
         else:
-            _watch(store, interval)
+            _watch(read, interval)
 
 
-def _watch(store: Store, interval: float) -> None:
+def _page_elsewhere(store: Any, tables_max: int) -> Page:
+    from seqstore.cli.figures import RecentLoads, TableFigures
+
+    found = store.call("overview", {"tables_max": tables_max})
+    tables = [
+        (name, TableFigures(**{**figures, "recent": RecentLoads(**figures["recent"])}))
+        for name, figures in found["tables"]
+    ]
+    return Page(found["heading"], tables, found["left_out"], [JobLine(**job) for job in found["jobs"]])
+
+
+def _watch(read: Callable[[int], Page], interval: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
     def drawn() -> Text:
         height = max(1, shutil.get_terminal_size().lines - _FRAME_LINES)
-        return Text(page_text(page(store, height)), no_wrap=True, overflow="crop")
+        return Text(page_text(read(height)), no_wrap=True, overflow="crop")
 
     with Live(drawn(), screen=True, auto_refresh=False) as live:
         while True:

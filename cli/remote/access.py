@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from seqstore.cli.remote.load_calls import LOAD_CALLS
 from seqstore.store import (
     AccessDeniedError,
     InvalidInputError,
@@ -22,7 +23,8 @@ from seqstore.store.sql.session.privileges import require_visible
 
 _ON_NAME = {"create_table": "CREATE", "drop_table": "DROP", "rename_table": "ALTER"}
 _ON_DATABASE = {"create_database": "CREATE", "drop_database": "DROP"}
-_ADMIN = ("clean_labels", "maintain", "set_config")
+_ADMIN = ("clean_labels", "maintain", "overview", "set_config")
+_ON_DATABASE_LOADS = ("abort_transaction", "commit_transaction", "find_transaction", "load_job", "upload")
 
 
 class Access:
@@ -107,7 +109,10 @@ class Access:
             self._accounts.require(self._user, _ON_DATABASE[name], str(given.get("name", "")))
         elif name in _ADMIN:
             self._accounts.require(self._user, "ADMIN", ALL_DATABASES)
-        elif name in ("abort_transaction", "commit_transaction", "find_transaction"):
+        elif name in LOAD_CALLS:
+            for needed, *on in LOAD_CALLS[name].privileges(given):
+                self._accounts.require(self._user, needed, *on)
+        elif name in _ON_DATABASE_LOADS:
             self._accounts.require(self._user, "LOAD", str(given.get("database", "")), within=True)
         elif name == "tables":
             require_visible(self._accounts, self._user, str(given.get("database", "")))

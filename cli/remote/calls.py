@@ -13,6 +13,7 @@ from seqstore.cli.remote.session_calls import session_call
 from seqstore.cli.remote.stagings import Stagings
 from seqstore.cli.remote.store_calls import STORE_CALLS
 from seqstore.cli.remote.task_calls import SCAN_CALLS, STAGING_CALLS, adopt, staging_call
+from seqstore.cli.remote.uploads import Upload
 from seqstore.store import (
     ClosedError,
     InvalidInputError,
@@ -154,7 +155,7 @@ def call_of(name: Any) -> Call:
 
 
 def _kind(value: Any) -> str:
-    for kind in (Load, Snapshot, StoreSnapshot, Transaction, TransactionTable, Session):
+    for kind in (Load, Snapshot, StoreSnapshot, Transaction, TransactionTable, Session, Upload):
         if isinstance(value, kind):
             return kind.__name__
     return ""

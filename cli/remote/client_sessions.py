@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from seqstore.cli.remote.replies import Replies
 from seqstore.cli.remote.stagings import Staging
+from seqstore.cli.remote.uploads import Upload
 from seqstore.store import Load, StoreError, Transaction, UnavailableError
 from seqstore.store.errors import ClosedError, NotFoundError
 
@@ -159,6 +160,8 @@ def close(held: Held) -> None:
                 held.value.close()
             elif isinstance(held.value, Staging):
                 held.value.leave()
+            elif isinstance(held.value, Upload):
+                held.value.close()
         except StoreError as error:
             _LOG.warning("a %s of a client that ended is left to the next sweep: %s", held.kind, error)
 

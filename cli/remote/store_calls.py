@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from seqstore.cli.remote.access import Access
+from seqstore.cli.remote.client_sessions import ClientSession
+from seqstore.cli.remote.load_calls import LOAD_CALLS, load_job, overview, upload
 from seqstore.store import InvalidInputError, NotFoundError, Store, Table, TableSchema, TransactionRecord
 from seqstore.store.sql import Session
 
@@ -15,6 +17,7 @@ class Calls(Protocol):
 
     store: Store
     access: Access
+    session: ClientSession
     open_session: Callable[[str], Session]
 
 
@@ -120,14 +123,18 @@ STORE_CALLS: Final[Mapping[str, StoreCall]] = {
             "transaction",
         )
     },
+    **{name: call.run for name, call in LOAD_CALLS.items()},
     "abort_transaction": _ending("abort_transaction"),
     "commit_transaction": _ending("commit_transaction"),
     "create_table": _create_table,
     "databases": _databases,
     "find_transaction": _find_transaction,
+    "load_job": load_job,
+    "overview": overview,
     "session": _session,
     "snapshot": _snapshot,
     "table": _table,
     "tables": _tables,
+    "upload": upload,
 }
 """The calls by their names; `Access.check_store_call` has checked their privileges before."""

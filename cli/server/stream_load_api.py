@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Final, cast
 from aiohttp import HttpVersion11, web
 
 from seqstore.cli.clients.audit_log import AuditLog, Client, Event
+from seqstore.cli.clients.load_privileges import more_privileges
 from seqstore.cli.clients.shared import UserLoads
 from seqstore.cli.logs.current_ids import logged_as
 from seqstore.cli.server.body import BodyPipe
@@ -34,7 +35,6 @@ from seqstore.cli.server.metrics import Metrics
 from seqstore.cli.server.replies import failure, json_reply
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.loaders.end_transaction import end_transaction
-from seqstore.loaders.headers import evolution_in
 from seqstore.loaders.http_stream import http_stream, table_of
 from seqstore.loaders.reply import StreamLoadReply, refusal
 from seqstore.loaders.stream_load import stream_load
@@ -195,7 +195,7 @@ class StreamLoadApi:
         def run() -> StreamLoadReply:
             try:
                 self._store.accounts.require(user, "LOAD", *target_of(headers))
-                for privilege, *name in _more_privileges(headers, target_of(headers)):
+                for privilege, *name in more_privileges(headers, target_of(headers)):
                     self._store.accounts.require(user, privilege, *name)
             except StoreError as error:
                 return refusal(headers, error)
@@ -326,16 +326,6 @@ def _event(request: web.BaseRequest, user: str, headers: Mapping[str, str]) -> E
         text += f" {name}: {headers[name]}" if headers.get(name) else ""
     client = Client("http", str(request.remote), user)
     return Event("load", client, text, label=headers.get("label", ""), is_parsed=False)
-
-
-def _more_privileges(headers: Mapping[str, str], target: tuple[str, str]) -> list[tuple[str, ...]]:
-    """Returns the privileges that a load needs beside LOAD, each with what it is on (EV8, EV10)."""
-    found: list[tuple[str, ...]] = []
-    if evolution_in(headers) != "off":
-        found.append(("ALTER", *target))
-    if headers.get("auto_create", "").strip().lower() == "true":
-        found.append(("CREATE", target[0]))
-    return found
 
 
 async def _feed(request: web.BaseRequest, pipe: BodyPipe) -> None:

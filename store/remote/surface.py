@@ -42,7 +42,10 @@ def _calls(call: Call, *names: str) -> dict[str, Call]:
 # What a name of `Store` needs depends on its arguments: `cli.remote.store_calls` checks it.
 CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
     "Store": {
-        **_calls(_OPEN_READ, "databases", "tables", "table", "find_transaction", "snapshot"),
+        **_calls(
+            _OPEN_READ, "databases", "tables", "table", "find_transaction", "load_job", "overview", "snapshot"
+        ),
+        **_calls(_LOAD, "broker_load", "replay", "stream_load", "upload"),
         **_calls(
             _OPEN,
             "abort_transaction",
@@ -102,12 +105,13 @@ CALLS: Final[Mapping[str, Mapping[str, Call]]] = {
         **_calls(_CHANGE, "delete_where", "merge", "update"),
     },
     "Session": {**_calls(_OPEN_READ, "parse", "stream"), **_calls(_OPEN, "execute")},
+    "Upload": _calls(_OPEN, "write"),
     "Staging": {**_calls(_LOAD_READ, "check_columns"), **_calls(_LOAD, "write")},
 }
 """The calls by the class of their handle and their name."""
 
 BESIDE: Final[Mapping[str, frozenset[str]]] = {
-    "Store": frozenset(["session"]),
+    "Store": frozenset(["broker_load", "load_job", "overview", "replay", "session", "stream_load", "upload"]),
     "Table": frozenset(
         [
             "begin_staging",

@@ -11,16 +11,19 @@ import pytest
 
 from seqstore import AccessDeniedError, ClosedError, NotFoundError, Session, Store, Table
 from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.store.load.write_options import WriteOptions
 from seqstore.store.remote.handles import Handle
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.remote.remote_tasks import RemoteStaging
+from seqstore.store.remote.remote_upload import RemoteUpload
 from seqstore.store.remote.surface import CALLS
 from tests.support.remote.server import client
 from tests.support.rows import schema_of
 
 ROWS = pa.table({"k": [1], "v": ["x"]})
+PART = pa.table({"part": pa.array([b"x"], pa.large_binary())})
 OPEN = {  # what a user without any privilege may do: it shows and changes nothing
     "Session.parse",
     "Store.databases",
@@ -34,6 +37,7 @@ OPEN = {  # what a user without any privilege may do: it shows and changes nothi
     "Transaction.precommit",
     "Transaction.rollback",
     "Transaction.txn_id",
+    "Upload.write",  # of a file that was begun with the privilege
 }
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "Load.abort": {"reason": "x"},
@@ -49,6 +53,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Snapshot.has_bounds": {"column": "k"},
     "Staging.check_columns": {"data": ROWS.schema},
     "Store.abort_transaction": {"database": "db", "label": "prepared"},
+    "Store.broker_load": {"spec": LoadSpec("db", "x", (DataDescription("t", ("s3://b/x.csv",)),)).to_record()},
     "Store.clean_labels": {"database": "db"},
     "Store.commit_transaction": {"database": "db", "label": "prepared"},
     "Store.create_database": {"name": "db", "if_not_exists": True},
@@ -56,11 +61,16 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Store.drop_database": {"name": "nothing", "if_exists": True},
     "Store.drop_table": {"name": "db.nothing", "if_exists": True},
     "Store.find_transaction": {"database": "db", "label": "prepared"},
+    "Store.load_job": {"database": "db", "label": "x"},
+    "Store.overview": {"tables_max": 1},
     "Store.rename_table": {"name": "db.t", "new_name": "t2"},
+    "Store.replay": {"table": "db.t", "where": ""},
     "Store.replace_table": {"name": "db.t", "other": "db.u"},
     "Store.set_config": {"name": "enable_concurrent_update", "value": "true"},
+    "Store.stream_load": {"table": "db.t", "headers": {}, "upload": 0},
     "Store.table": {"name": "db.t"},
     "Store.tables": {"database": "db"},
+    "Store.upload": {"database": "db", "path": "x"},
     "StoreSnapshot.table": {"name": "db.t"},
     "Table.begin_staging": {"options": WriteOptions()},
     "Table.begun_stagings": {"staging": ""},
@@ -89,7 +99,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "TransactionTable.update": {"assignments": {"v": "x"}, "where": pc.field("k") == 77},
 }  # fmt: skip
 WITH_ROWS = {"Load.write", "Staging.write", "Table.delete", "Table.upsert", "TransactionTable.change",
-             "TransactionTable.delete"}  # fmt: skip
+             "TransactionTable.delete", "Upload.write"}  # fmt: skip
 AS_ROWS = {"changes", "get", "scan", "scan_share", "stream"}
 NAMES = [f"{kind}.{name}" for kind, names in CALLS.items() for name in names]
 
@@ -121,6 +131,7 @@ def handles(user: RemoteStore, store: Store) -> dict[str, Handle]:
         transaction.table("db.t"),
         session,
         staging(table),
+        RemoteUpload(user, "db", "x"),
     ]
     store.accounts.revoke("user", ["ADMIN"])
     return {each.kind: each for each in found}
@@ -133,7 +144,8 @@ def staging(table: RemoteTable) -> RemoteStaging:
 
 def run(handle: Handle, kind: str, name: str) -> Any:
     full = f"{kind}.{name}"
-    request = handle.request(name, ARGUMENTS.get(full, {}), ROWS if full in WITH_ROWS else None)
+    rows = PART if kind == "Upload" else ROWS
+    request = handle.request(name, ARGUMENTS.get(full, {}), rows if full in WITH_ROWS else None)
     if name in AS_ROWS:
         return handle.connection.reader(request).read_all()
     return handle.connection.run(request)

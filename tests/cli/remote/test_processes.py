@@ -77,15 +77,6 @@ def test_commands_run_at_a_server(url: str, stored: Table) -> None:
     assert '"k":5' in run(url, "changes", "db.t", "--since", "3").replace(" ", "")
 
 
-@pytest.mark.parametrize(
-    "command", [["stream-load", "db.t", "-T", "x"], ["serve"], ["load", "x", "--into", "db.t"]]
-)
-def test_a_command_of_the_directory_refuses_a_url(command: list[str]) -> None:
-    done = CliRunner().invoke(app, ["--url", "seqstore://127.0.0.1:1", *command])
-    assert done.exit_code != 0
-    assert "without --url" in " ".join(done.output.replace("│", " ").split())
-
-
 def test_a_wrong_password_is_an_error_of_one_line(url: str) -> None:
     done = CliRunner().invoke(app, ["--url", url, "--user", "x", "check"], env={"SEQSTORE_PASSWORD": "y"})
     assert (done.exit_code, "Access denied for user 'x'" in done.output) == (1, True)

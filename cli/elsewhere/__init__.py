@@ -1,0 +1,1 @@
+"""Commands at a store elsewhere that upload files, or run as statements of SQL."""
