@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import Allow, open_store, quick_imports, server
+from seqstore.cli.context import Allow, Server, open_store, quick_imports, server
 
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
+    from seqstore.loaders.broker.spec import LoadSpec
 
 
 class Engine(StrEnum):
@@ -56,13 +58,9 @@ def broker_load(
         spec = replace(spec, properties={**spec.properties, "engine": engine.value})
     named = server(ctx)
     if named is not None:
-        from seqstore.cli.elsewhere.loads import broker_load_elsewhere
-
         if spark_master is not None:
             raise typer.BadParameter("--spark-master: the setting load_spark_master of the server says it")
-        below = [*(allow or []), str(file.parent)]
-        with named.connect() as remote:
-            report(broker_load_elsewhere(remote, spec, below, show_progress))
+        report(_run_elsewhere(named, spec, [*(allow or []), str(file.parent)]))
         return
     with open_store(ctx) as store:
         master = store.settings.load_spark_master if spark_master is None else spark_master
@@ -79,6 +77,13 @@ def broker_load(
         )
         _, job = load.run()
     report(job)
+
+
+def _run_elsewhere(named: Server, spec: LoadSpec, allowed: Sequence[str]) -> LoadJob:
+    from seqstore.cli.elsewhere.loads import broker_load_elsewhere
+
+    with named.connect() as remote:
+        return broker_load_elsewhere(remote, spec, allowed, show_progress)
 
 
 def report(job: LoadJob) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -16,7 +15,6 @@ from seqstore.cli.context import beside_the_data, open_store, server, split_tabl
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
     from seqstore.loaders.broker.new_table import FilesLoad
-    from seqstore.loaders.broker.spec import LoadSpec
     from seqstore.store import Store
     from seqstore.store.sql.parse.load_jobs import CreateTableFrom
 
@@ -76,19 +74,18 @@ def load_files(
     names, ctx = [str(path) for path in paths], cast(_Target, into).ctx
     named = server(ctx)
     with open_store(ctx, create=True) if named is None else named.connect() as store:
-        registries = registries_of_environment()
-        load = FilesLoad(into, names, form.lower(), separator, timezone, registries)
+        load = FilesLoad(into, names, form.lower(), separator, timezone, registries_of_environment())
         is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
-        folders = [os.path.dirname(path) for path in load.files]
-        job = _run(store, load.spec(), folders)
+        job = _run(store, load)
         if is_new and job.state == CANCELLED:
             store.drop_table(into)
             output.say(f"DROP TABLE {into};")
     report(job)
 
 
-def _run(store: Store, spec: LoadSpec, folders: Sequence[str]) -> LoadJob:
+def _run(store: Store, load: FilesLoad) -> LoadJob:
     """Runs the load here, or at the server of a store elsewhere."""
+    spec, folders = load.spec(), [os.path.dirname(path) for path in load.files]
     from seqstore.loaders.broker.run import BrokerLoad
     from seqstore.store.remote.remote_store import RemoteStore
 

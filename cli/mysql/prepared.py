@@ -62,13 +62,14 @@ class Prepared:
         """
         if self.refused:
             raise InvalidInputError(f"{self.refused}; send less, or SET GLOBAL more", kind="packet_too_large")
-        return self._joined(self._literals(payload) if self.places else [])
+        return self.filled_by(self._literals(payload) if self.places else [])
 
     def filled_with(self, literal: str) -> str:
         """Returns the text with the same value at every place."""
-        return self._joined([literal] * len(self.places))
+        return self.filled_by([literal] * len(self.places))
 
-    def _joined(self, literals: Sequence[str]) -> str:
+    def filled_by(self, literals: Sequence[str]) -> str:
+        """Returns the text with a literal at each place."""
         parts, end = [], 0
         for place, literal in zip(self.places, literals, strict=True):
             parts += [self.text[end:place], literal]
@@ -85,7 +86,7 @@ class Prepared:
         found = []
         for i, kind in enumerate(self.types):
             if i in self.long_values:
-                found.append(_quoted(self.long_values[i]))
+                found.append(text_literal(self.long_values[i]))
             elif nulls[i // 8] >> (i % 8) & 1 or kind & 0xFF == 0x06:
                 found.append("NULL")
             else:
@@ -98,9 +99,9 @@ def _literal(payload: Payload, kind: int, *, is_unsigned: bool) -> str:
     if width is not None:
         return str(int.from_bytes(payload.take(width), "little", signed=not is_unsigned))
     if kind == 0x04:
-        return _float(struct.unpack("<f", payload.take(4))[0])
+        return float_literal(struct.unpack("<f", payload.take(4))[0])
     if kind == 0x05:
-        return _float(struct.unpack("<d", payload.take(8))[0])
+        return float_literal(struct.unpack("<d", payload.take(8))[0])
     if kind in _DATES:
         return _moment(payload.take(payload.integer(1)), is_date=kind == 0x0A)
     if kind == 0x0B:
@@ -108,10 +109,15 @@ def _literal(payload: Payload, kind: int, *, is_unsigned: bool) -> str:
     value = payload.lenenc_bytes()
     if kind in (0x00, 0xF6):  # a decimal, as text
         return _decimal(value)
-    return _quoted(value)
+    return text_literal(value)
 
 
-def _float(value: float) -> str:
+def float_literal(value: float) -> str:
+    """Returns a number as a literal of SQL.
+
+    Raises:
+        InvalidInputError: it is none, or infinite.
+    """
     if not math.isfinite(value):
         raise InvalidInputError(f"a parameter is {value}, which no literal of SQL is", kind="bad_data")
     return repr(value)
@@ -124,7 +130,12 @@ def _decimal(value: bytes | bytearray) -> str:
     return value.decode()
 
 
-def _quoted(value: bytes | bytearray) -> str:
+def text_literal(value: bytes | bytearray) -> str:
+    """Returns a text in UTF-8 as a literal of SQL.
+
+    Raises:
+        InvalidInputError: it is another text.
+    """
     try:
         text = value.decode()
     except UnicodeDecodeError as error:

@@ -3,8 +3,10 @@
 1. A client logs in with a Basic header and gets a token, which its later calls carry.
 2. `GetFlightInfo` with a statement answers the columns and one ticket, which holds the statement.
 3. `DoGet` runs the statement and streams the rows.
-4. Prepared statements have no parameters. Updates run at `DoPut` and answer the number of rows; so does bulk
-   ingest (`flight_ingest`). Lists of names are those of `flight_catalog`.
+4. Prepared statements have parameters (`flight_parameters`). Updates run at `DoPut` and answer the number of
+   rows; so does bulk ingest (`flight_ingest`). Lists of names are those of `flight_catalog`.
+5. A change that comes as a query runs at `GetFlightInfo`, which answers the number of rows; so does a SHOW,
+   whose rows are in the ticket.
 
 Each call has a session of its own: `SET` and `USE` have no effect on later ones. There are no transactions.
 
@@ -34,8 +36,17 @@ from seqstore.cli.scan.flight_gate import FlightGate
 from seqstore.cli.scan.flight_ingest import COMMAND, Ingest
 from seqstore.cli.scan.flight_logins import LOGIN, Login, Logins
 from seqstore.cli.scan.flight_messages import command, encoded, listed, message, named
+from seqstore.cli.scan.flight_parameters import (
+    bound_text,
+    bound_texts,
+    check_bound,
+    columns_texts,
+    parameter_count,
+    parameter_schema,
+)
+from seqstore.cli.scan.flight_rows import ROWS, rows_of_ticket, ticket_of_rows
 from seqstore.cli.scan.plan import one_query
-from seqstore.cli.scan.sent_rows import sent_batches, sent_schema
+from seqstore.cli.scan.sent_rows import sent_batches, sent_schema, sent_table
 from seqstore.store import (
     AccessDeniedError,
     InvalidInputError,
@@ -159,9 +170,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             if name in LISTS:
                 schema, ticket = self._list(context, given).schema, flight.Ticket(given)
             else:
-                text = _statement(given, _QUERIES)
-                schema = self._schema(context, text)
-                ticket = flight.Ticket(message("TicketStatementQuery", {1: text.encode()}))
+                return self._info(context, descriptor, _statement(given, _QUERIES))
         return flight.FlightInfo(schema, descriptor, [flight.FlightEndpoint(ticket, [])], -1, -1)
 
     @in_call
@@ -178,6 +187,8 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             rows = _remote_rows(self._remote.rows(self._caller(context), ticket.ticket[_PREFIX_BYTES:]))
             return flight.GeneratorStream(next(rows), SentRows(rows))
         with _flight_errors():
+            if ticket.ticket.startswith(ROWS):
+                return flight.RecordBatchStream(rows_of_ticket(ticket.ticket))
             if named(ticket.ticket)[0] in LISTS:
                 return flight.RecordBatchStream(self._list(context, ticket.ticket))
             rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
@@ -194,11 +205,37 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             if named(given)[0] == COMMAND:
                 writer.write(pa.py_buffer(encoded({1: self._ingest(context, given, reader)})))
                 return
+            if named(given)[0] == "CommandPreparedStatementQuery":
+                text = bound_text(_statement(given, _QUERIES), reader)
+                writer.write(pa.py_buffer(encoded({1: text.encode()})))
+                return
             text = _statement(given, _UPDATES)
-            with self._run(context, text) as (session, event, statements):
-                rows = sum(session.run(statement).affected_rows for statement in statements)
-                event.rows_written = rows
+            texts = list(bound_texts(text, reader)) if parameter_count(text) else [text]
+            rows = self._changed(context, texts)
         writer.write(pa.py_buffer(encoded({1: rows})))
+
+    def _changed(self, context: Any, texts: Sequence[str]) -> int:
+        """Runs changes, several as one transaction; returns the number of rows."""
+        ends = ("BEGIN", "COMMIT") if len(texts) > 1 else ()
+        with self._run(context, ";\n".join([*ends[:1], *texts, *ends[1:]])) as (session, event, statements):
+            done = [session.run(statement).affected_rows for statement in statements]
+            rows = event.rows_written = sum(done[1:-1] if ends else done)
+            return rows
+
+    def _info(self, context: Any, descriptor: Any, text: str) -> Any:
+        """Answers a query with its columns and a ticket; runs any other statement."""
+        with self._run(context, text) as (session, event, statements):
+            if _are_query(statements):
+                schema = _columns(session, statements[0])
+                ticket = message("TicketStatementQuery", {1: text.encode()})
+                return flight.FlightInfo(schema, descriptor, _endpoints(ticket), -1, -1)
+            done = [session.run(statement) for statement in statements]
+            rows = event.rows_written = sum(each.affected_rows for each in done)
+            if not done or done[-1].rows is None:
+                return flight.FlightInfo(pa.schema([]), descriptor, [], rows, -1)
+            found = sent_table(done[-1].rows)
+            ticket = ticket_of_rows(found)
+            return flight.FlightInfo(found.schema, descriptor, _endpoints(ticket), found.num_rows, -1)
 
     def _list(self, context: Any, given: bytes) -> pa.Table:
         """Returns the rows of a list of names."""
@@ -231,7 +268,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     def list_actions(self, context: Any) -> Any:
         _login(context)
         return [
-            ("CreatePreparedStatement", "Checks a statement without parameters."),
+            ("CreatePreparedStatement", "Checks a statement, and tells its columns and parameters."),
             ("ClosePreparedStatement", "Has nothing to release."),
             *requests.ACTIONS.items(),
         ]
@@ -256,10 +293,27 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         _, given = command(action.body.to_pybytes())
         text = _text(given.get(1, b""))
         result: dict[int, bytes | int] = {1: text.encode()}
-        with self._run(context, text) as (session, _, statements):
-            if _are_query(statements):
-                result[2] = _columns(session, statements[0]).serialize().to_pybytes()
+        parameters = parameter_schema(text)
+        if len(parameters):
+            result[3] = parameters.serialize().to_pybytes()
+        columns = self._prepared_columns(context, text)
+        if columns is not None:
+            result[2] = columns.serialize().to_pybytes()
         return [message("ActionCreatePreparedStatementResult", result)]
+
+    def _prepared_columns(self, context: Any, text: str) -> pa.Schema | None:
+        """Returns the columns of a statement that may have parameters; None where only its run tells them."""
+        texts = columns_texts(text)
+        for each in texts:
+            try:
+                with self._run(context, each) as (session, _, statements):
+                    return _columns(session, statements[0]) if _are_query(statements) else None
+            except AccessDeniedError:
+                raise
+            except StoreError:
+                if len(texts) == 1:
+                    raise
+        return None
 
     def _schema(self, context: Any, text: str) -> pa.Schema:
         """Returns the columns of a statement; those of another one than a query are known when it has run."""
@@ -296,6 +350,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     @contextmanager
     def _run(self, context: Any, text: str) -> Iterator[tuple[Session, Event, list[Any]]]:
         """Yields a session, the audit event and the statements of a text, for one call."""
+        check_bound(text)
         caller = self._caller(context)
         with (
             caller.admitted(),
@@ -335,6 +390,10 @@ def _remote_rows(rows: Iterator[Any]) -> Iterator[Any]:
 def _columns(session: Session, query: Query) -> pa.Schema:
     with session.stream(query) as rows:
         return sent_schema(rows.schema, has_timestamps=not names_tablets(query))
+
+
+def _endpoints(ticket: bytes) -> list[Any]:
+    return [flight.FlightEndpoint(flight.Ticket(ticket), [])]
 
 
 def _are_query(statements: Sequence[Any]) -> bool:

@@ -90,6 +90,12 @@ def sent_batches(
             yield sent.slice(start, step)
 
 
+def sent_table(rows: pa.Table) -> pa.Table:
+    """Returns rows in the types that are sent; timestamps stay."""
+    schema = sent_schema(rows.schema, has_timestamps=True)
+    return pa.Table.from_batches(list(sent_batches(rows.to_reader(), schema)), schema)
+
+
 def _sent(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if column.type == kind:
         return column

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -22,11 +24,18 @@ def server(store: Store) -> Iterator[FlightSqlServer]:
     running.stop()
 
 
-def connected(server: FlightSqlServer, user: str = "root", password: str = "") -> Any:
+def connected(
+    server: FlightSqlServer,
+    user: str = "root",
+    password: str = "",
+    *,
+    is_autocommit: bool = True,
+    **more: str,
+) -> Any:
     return dbapi.connect(
         f"grpc://127.0.0.1:{server.port}",
         db_kwargs={"username": user, "password": password},
-        autocommit=True,
+        autocommit=is_autocommit,
     )
 
 
@@ -59,6 +68,111 @@ def test_an_update_tells_its_rows(adbc: Any, store: Store) -> None:
         cursor.adbc_statement.set_sql_query("UPDATE db.t SET v = 7 WHERE k < 10")
         assert cursor.adbc_statement.execute_update() == 10
     assert store.table("db.t").get({"k": [3]}).to_pylist()[0]["v"] == 7
+
+
+def test_a_query_has_parameters(adbc: Any) -> None:
+    with adbc.cursor() as cursor:
+        cursor.execute("SELECT k, ? AS text FROM db.t WHERE k IN (?, ?) ORDER BY k", ("it's ?", 3, 4))
+        assert cursor.fetchall() == [(3, "it's ?"), (4, "it's ?")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("BOOLEAN", True),
+        ("BIGINT", -(2**63)),
+        ("DOUBLE", 1.5e-300),
+        ("DECIMAL(30, 5)", Decimal("-12345678901234567890.12345")),
+        ("STRING", "\\ ' \" \n ; -- ? é 漢"),
+        ("STRING", ""),
+        ("DATE", dt.date(1, 2, 3)),
+        ("DATETIME(6)", dt.datetime(2024, 2, 29, 23, 59, 59, 999999)),
+        ("BIGINT", None),
+    ],
+)
+def test_a_parameter_of_each_type_is_stored_as_it_is(adbc: Any, kind: str, value: Any) -> None:
+    with adbc.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE db.x (k INT, v {kind}) UNIQUE KEY(k) DISTRIBUTED BY HASH(k)")
+        cursor.execute("INSERT INTO db.x VALUES (1, ?)", (value,))
+        cursor.execute("SELECT v FROM db.x")
+        assert cursor.fetchall() == [(value,)]
+
+
+def test_a_change_tells_its_rows(adbc: Any, store: Store) -> None:
+    with adbc.cursor() as cursor:
+        for text, rows in [
+            ("UPDATE db.t SET v = 7 WHERE k < 10", 10),
+            ("DELETE FROM db.t WHERE k = 3", 1),
+            ("INSERT INTO db.t VALUES (1000, 1), (1001, 1)", 2),
+            ("DELETE FROM db.t WHERE k = -5", 0),
+        ]:
+            cursor.execute(text)
+            assert cursor.rowcount == rows
+            assert cursor.fetchall() == []
+    assert store.table("db.t").count() == 281
+
+
+def test_a_change_runs_once(adbc: Any, store: Store) -> None:
+    before = store.table("db.t").version
+    with adbc.cursor() as cursor:
+        cursor.execute("UPDATE db.t SET v = v + 1 WHERE k = 1")
+        cursor.execute("UPDATE db.t SET v = v + ? WHERE k = ?", (1, 1))
+    assert store.table("db.t").version == before + 2
+    assert store.table("db.t").get({"k": [1]}).to_pylist()[0]["v"] == 2
+
+
+def test_many_rows_of_parameters_are_one_transaction(adbc: Any, store: Store) -> None:
+    table = store.table("db.t")
+    before = table.version
+    with adbc.cursor() as cursor:
+        cursor.executemany("INSERT INTO db.t VALUES (?, ?)", [(2000 + n, n) for n in range(50)])
+        assert cursor.rowcount == 50
+        assert (table.version, table.count()) == (before + 1, 330)
+        with pytest.raises(dbapi.Error):
+            cursor.executemany("INSERT INTO db.t VALUES (?, ?)", [("3000", "1"), ("3001", "no number")])
+    assert table.get({"k": [3000]}).num_rows == 0
+
+
+def test_a_statement_of_other_rows_shows_them(adbc: Any) -> None:
+    with adbc.cursor() as cursor:
+        cursor.execute("SHOW TABLES FROM db")
+        assert ("t",) in cursor.fetchall()
+
+
+@pytest.mark.parametrize(
+    ("text", "values", "message"),
+    [
+        ("SELECT ? AS x", (), "1 parameters without values"),
+        ("SELECT ? AS x", (1, 2), "expected values of 1 parameters, found 2"),
+        ("SELECT ? AS x", (float("nan"),), "nan"),
+        ("SELECT ? AS x", ([1],), "list<item: int64>"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(
+    adbc: Any, text: str, values: tuple[Any, ...], message: str
+) -> None:
+    with adbc.cursor() as cursor, pytest.raises(dbapi.Error, match=message):
+        cursor.execute(text, values)
+
+
+def test_too_many_rows_of_parameters_are_refused(adbc: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqstore.cli.scan.flight_parameters.ROWS_MAX", 2)
+    with adbc.cursor() as cursor, pytest.raises(dbapi.Error, match="bulk ingest"):
+        cursor.executemany("INSERT INTO db.t VALUES (?, 1)", [(n,) for n in range(3)])
+
+
+def test_a_change_needs_its_privilege(server: FlightSqlServer) -> None:
+    with (
+        connected(server, "reader", "a-word") as adbc,
+        adbc.cursor() as cursor,
+        pytest.raises(dbapi.Error, match="privilege"),
+    ):
+        cursor.execute("UPDATE db.t SET v = ?", (1,))
+
+
+def test_there_are_no_transactions(server: FlightSqlServer) -> None:
+    with pytest.warns(Warning, match="autocommit"), connected(server, is_autocommit=False):
+        pass
 
 
 def test_ingest_upserts_as_one_version(adbc: Any, store: Store) -> None:
