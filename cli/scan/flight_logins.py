@@ -17,6 +17,7 @@ from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_calls import in_call
 from seqstore.cli.scan.flight_gate import Caller, FlightGate
+from seqstore.cli.scan.flight_shares import HEADER
 from seqstore.store import AccessDeniedError, StoreError
 from seqstore.store.catalog.access.user_hosts import rank_of, user_and_host
 from seqstore.store.catalog.accounts import Accounts
@@ -82,11 +83,13 @@ class Login(flight.ServerMiddleware):  # type: ignore[misc]
     Attributes:
         user: name in the catalog.
         caller: sender of the request.
+        endpoints: that the client asks for, as the header says.
     """
 
-    def __init__(self, user: str, token: str, caller: Caller, gate: FlightGate) -> None:
+    def __init__(self, user: str, token: str, caller: Caller, gate: FlightGate, endpoints: str = "") -> None:
         self.user = user
         self.caller = caller
+        self.endpoints = endpoints
         self._gate = gate
         self._token = token
 
@@ -123,11 +126,11 @@ class Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         except StoreError as error:
             self._gate.end_call(caller)
             raise flight.FlightUnavailableError(error.message) from None
-        return Login(user, token, caller, self._gate)
+        return Login(user, token, caller, self._gate, _value(headers, HEADER))
 
     def _log_in(self, headers: dict[str, list[str]], address: str) -> tuple[str, str]:
         """Returns the user of a call, and the token of a new login."""
-        given = next((values[0] for name, values in headers.items() if name.lower() == "authorization"), "")
+        given = _value(headers, "authorization")
         scheme, _, value = given.partition(" ")
         if scheme.lower() == "bearer":
             user = self._tokens.user(value, address)
@@ -144,3 +147,7 @@ class Logins(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             raise AccessDeniedError("no valid Basic authorization", kind="bad_password")
         user = self._sessions.log_in(Client("flight", address, name), password)
         return user, self._tokens.add(user)
+
+
+def _value(headers: dict[str, list[str]], wanted: str) -> str:
+    return next((values[0] for name, values in headers.items() if name.lower() == wanted and values), "")

@@ -59,11 +59,6 @@ def columns_texts(text: str) -> list[str]:
     return [prepared.filled_with(each) for each in ("NULL", "1")] if prepared.places else [text]
 
 
-def parameter_schema(text: str) -> pa.Schema:
-    """Returns a field for each parameter; values of other types are taken as well."""
-    return pa.schema([pa.field(f"{n + 1}", pa.string()) for n in range(parameter_count(text))])
-
-
 def bound_texts(text: str, reader: Any) -> Iterator[str]:
     """Yields a statement for each uploaded row of values.
 

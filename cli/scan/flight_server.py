@@ -1,7 +1,8 @@
 """Arrow Flight SQL: queries over gRPC, as Doris's frontends serve them on `arrow_flight_sql_port`.
 
 1. A client logs in with a Basic header and gets a token, which its later calls carry.
-2. `GetFlightInfo` with a statement answers the columns and one ticket, which holds the statement.
+2. `GetFlightInfo` with a statement answers the columns and a ticket, which holds the statement; more of them
+   for a scan of a client that asks for more (`flight_shares`).
 3. `DoGet` runs the statement and streams the rows.
 4. Prepared statements have parameters (`flight_parameters`). Updates run at `DoPut` and answer the number of
    rows; so does bulk ingest (`flight_ingest`). Lists of names are those of `flight_catalog`.
@@ -19,7 +20,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -42,9 +43,10 @@ from seqstore.cli.scan.flight_parameters import (
     check_bound,
     columns_texts,
     parameter_count,
-    parameter_schema,
 )
 from seqstore.cli.scan.flight_rows import ROWS, rows_of_ticket, ticket_of_rows
+from seqstore.cli.scan.flight_shares import share_of, tickets, wanted_shares
+from seqstore.cli.scan.parameter_types import parameter_schema
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema, sent_table
 from seqstore.store import (
@@ -191,7 +193,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                 return flight.RecordBatchStream(rows_of_ticket(ticket.ticket))
             if named(ticket.ticket)[0] in LISTS:
                 return flight.RecordBatchStream(self._list(context, ticket.ticket))
-            rows = self._rows(context, _statement(ticket.ticket, _QUERIES))
+            rows = self._rows(context, _statement(ticket.ticket, _QUERIES), ticket.ticket)
             return flight.GeneratorStream(next(rows), SentRows(rows))
 
     @in_call
@@ -227,8 +229,9 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         with self._run(context, text) as (session, event, statements):
             if _are_query(statements):
                 schema = _columns(session, statements[0])
-                ticket = message("TicketStatementQuery", {1: text.encode()})
-                return flight.FlightInfo(schema, descriptor, _endpoints(ticket), -1, -1)
+                count = wanted_shares(_login(context).endpoints)
+                made = tickets(session, statements[0], text, count)
+                return flight.FlightInfo(schema, descriptor, _endpoints(*made), -1, -1)
             done = [session.run(statement) for statement in statements]
             rows = event.rows_written = sum(each.affected_rows for each in done)
             if not done or done[-1].rows is None:
@@ -293,9 +296,9 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         _, given = command(action.body.to_pybytes())
         text = _text(given.get(1, b""))
         result: dict[int, bytes | int] = {1: text.encode()}
-        parameters = parameter_schema(text)
-        if len(parameters):
-            result[3] = parameters.serialize().to_pybytes()
+        if parameter_count(text):
+            with self._run(context, columns_texts(text)[0], is_parsed=False) as (session, _, _):
+                result[3] = parameter_schema(session, text).serialize().to_pybytes()
         columns = self._prepared_columns(context, text)
         if columns is not None:
             result[2] = columns.serialize().to_pybytes()
@@ -326,13 +329,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                 kind="not_supported",
             )
 
-    def _rows(self, context: Any, text: str) -> Iterator[Any]:
-        """Yields the columns of a query, then its rows; the end of the iterator ends the query."""
+    def _rows(self, context: Any, text: str, ticket: bytes) -> Iterator[Any]:
+        """Yields the columns of a ticket's query, then its rows; the end of the iterator ends the query."""
         has_left = False
         try:
             with self._run(context, text) as (session, event, statements):
                 query = one_query(statements, text)
-                with session.stream(query) as reader:
+                with session.stream(share_of(query, ticket)) as reader:
                     schema = sent_schema(reader.schema, has_timestamps=not names_tablets(query))
                     try:
                         yield schema
@@ -348,14 +351,16 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
                 raise _flight_error(error) from None
 
     @contextmanager
-    def _run(self, context: Any, text: str) -> Iterator[tuple[Session, Event, list[Any]]]:
+    def _run(
+        self, context: Any, text: str, *, is_parsed: bool = True
+    ) -> Iterator[tuple[Session, Event, list[Any]]]:
         """Yields a session, the audit event and the statements of a text, for one call."""
         check_bound(text)
         caller = self._caller(context)
         with (
             caller.admitted(),
             self._sessions.statement(caller.client, text, has_client=caller.waits) as started,
-            self._sessions.parsed(text) as statements,
+            self._sessions.parsed(text) if is_parsed else nullcontext([]) as statements,
         ):
             yield *started, statements
 
@@ -392,8 +397,8 @@ def _columns(session: Session, query: Query) -> pa.Schema:
         return sent_schema(rows.schema, has_timestamps=not names_tablets(query))
 
 
-def _endpoints(ticket: bytes) -> list[Any]:
-    return [flight.FlightEndpoint(flight.Ticket(ticket), [])]
+def _endpoints(*made: bytes) -> list[Any]:
+    return [flight.FlightEndpoint(flight.Ticket(each), []) for each in made]
 
 
 def _are_query(statements: Sequence[Any]) -> bool:

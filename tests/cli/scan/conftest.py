@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Session, Store
+from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.read import tablets
 
 TYPES = """k INT, b BOOLEAN, t TINYINT, s SMALLINT, i BIGINT, l LARGEINT, f FLOAT, x DOUBLE, d DECIMAL(9,2),
@@ -40,3 +42,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
         opened.accounts.create("loader", "a-word")
         opened.accounts.grant("loader", ["LOAD"], "db")
         yield opened
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[FlightSqlServer]:
+    """The Flight server of the store, in this process."""
+    running = FlightSqlServer(ServerSessions(store), "127.0.0.1", 0)
+    yield running
+    running.stop()

@@ -11,17 +11,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Store
-from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
-
-
-@pytest.fixture
-def server(store: Store) -> Iterator[FlightSqlServer]:
-    running = FlightSqlServer(ServerSessions(store), "127.0.0.1", 0)
-    yield running
-    running.stop()
 
 
 def connected(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 
 import pyarrow as pa
@@ -11,17 +11,9 @@ from pyarrow import flight
 
 from seqstore import Session, Store
 from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
-from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_messages import fields
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from tests.cli.scan.flight_client import FlightClient, descriptor, message
-
-
-@pytest.fixture
-def server(store: Store) -> Iterator[FlightSqlServer]:
-    running = FlightSqlServer(ServerSessions(store), "127.0.0.1", 0)
-    yield running
-    running.stop()
 
 
 @pytest.fixture

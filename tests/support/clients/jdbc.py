@@ -11,7 +11,8 @@ from typing import Any, Final
 from bench.kafka.jars import java, listed_jars
 from tests.support.spark.spark_cluster import QUICK_JVM
 
-_LIST: Final = Path(__file__).with_name("jdbc_jars.txt")
+CLIENTS: Final = Path(__file__).parent
+_LIST: Final = CLIENTS / "jdbc_jars.txt"
 # Name -> module of its jar, class, and scheme of its addresses.
 DRIVERS: Final = {
     "connector_j_9": ("mysql-connector-j", "com.mysql.cj.jdbc.Driver", "jdbc:mysql"),
