@@ -31,7 +31,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-spark bench-compare pictures torture histories faults mutants clean python java mariadb classes
+.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-spark bench-compare pictures editor torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ docs: $(VENV)/.installed-docs ## build the manual in site/; warnings are errors
 
 pictures: setup ## make the pictures of docs/console.md; needs a Chromium
 	@$(BIN)/python -m tests.support.console.pictures docs/pictures
+
+editor: ## make the vendored editor of the console from its npm packages; needs npm
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && cp cli/console/codemirror/* "$$folder" && \
+	cd "$$folder" && npm ci --ignore-scripts && node build.mjs "$(CURDIR)/cli/console/static"
 
 bench: $(VENV)/.installed-bench ## measure all workloads beside all peers (40 minutes); killed, it goes on where it was
 	@$(BIN)/python -m bench.run $(BENCH)

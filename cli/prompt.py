@@ -23,11 +23,10 @@ from prompt_toolkit.key_binding import KeyBindings
 
 from seqstore.cli import output, progress
 from seqstore.cli.output import Format
+from seqstore.cli.sql_words import functions, sql_words
 from seqstore.store.errors import StoreError
 from seqstore.store.sql import Result, Session
 from seqstore.store.sql.parse.tokens import is_complete
-from seqstore.store.sql.session.statement_kind import all_kinds
-from seqstore.store.sql.translate.functions import function_names
 
 _HISTORY: Final = ".seqstore_history"
 _FAREWELLS: Final = frozenset(["quit", "exit", "\\q"])
@@ -36,12 +35,6 @@ _HELP: Final = (
     "typed; quit, exit or Ctrl-D leaves. A statement that ends with \\G shows each row on lines of its own."
 )
 _WORD: Final = re.compile(r"[\w.`$]*$")
-_WORDS: Final = re.findall(
-    r"\w+",
-    "AND AS ASC BETWEEN BY CASE CAST COUNT DESC DISTINCT ELSE END EXISTS FROM GROUP HAVING IN INNER INTERVAL"
-    " INTO IS JOIN KEY LEFT LIKE LIMIT NOT NULL OFFSET ON OR ORDER PARTITION RIGHT SELECT SET THEN UNION"
-    " UNIQUE VALUES WHEN WHERE",
-)
 
 
 class SqlCompleter(Completer):
@@ -49,9 +42,8 @@ class SqlCompleter(Completer):
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        starts = {word for kind in all_kinds() for start in kind.starts for word in start.split()}
-        self._words = sorted({*_WORDS, *(word for word in starts if word.isalpha())})
-        self._functions = [f"{name}(" for name in function_names()]
+        self._words = sql_words()
+        self._functions = [f"{name}(" for name in functions()]
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Yields completions at the cursor; names of the catalog first."""

@@ -2,7 +2,7 @@
 
 GET  /, /console/{file}                     the pages
 POST /api/console/login, logout             cookies (cli.server.cookies)
-GET  /api/console/session                   the user, its grants
+GET  /api/console/session                   the user, its grants, words of SQL
 GET  /api/console/overview, tables          what a user sees, what is wrong; a page of tables
 GET  /api/console/table/{db}/{table}        columns; with /versions, /segments, /lateness   (SELECT)
 GET  /api/console/loads, jobs               of tables that the user may load                (LOAD)
@@ -34,6 +34,7 @@ from seqstore.cli.console.findings import findings
 from seqstore.cli.console.lateness import lateness
 from seqstore.cli.console.replies import answered, number_in, object_in, reply
 from seqstore.cli.console.static_files import page, static_file
+from seqstore.cli.sql_words import functions, sql_words
 from seqstore.cli.web.routes import LOAD, NONE, STATEMENT, Handler, Route, route
 from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError
@@ -121,6 +122,8 @@ class ConsoleApi:
                     for scope, held in sorted(account.effective.items())
                 ],
                 "databases": [name for name in self._store.databases() if account.sees(name)],
+                "words": sql_words(),
+                "functions": functions(),
             }
         )
 

@@ -40,9 +40,9 @@ def reply(values: Any, *, status: int = 200) -> web.Response:
     )
 
 
-def refusal(message: str, status: int, kind: str = "") -> web.Response:
-    """Builds the answer of an error."""
-    return reply({"error": message, "kind": kind}, status=status)
+def refusal(message: str, status: int, kind: str = "", place: dict[str, int] | None = None) -> web.Response:
+    """Builds the answer of an error; `place` is that of a fault of syntax in a statement."""
+    return reply({"error": message, "kind": kind, "place": place}, status=status)
 
 
 def answered(handler: Handler) -> Handler:
@@ -54,9 +54,15 @@ def answered(handler: Handler) -> Handler:
             return await handler(*arguments)
         except StoreError as error:
             status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 400)
-            return refusal(error.message, status, error.kind)
+            return refusal(error.message, status, error.kind, _place(error))
 
     return answer
+
+
+def _place(error: StoreError) -> dict[str, int] | None:
+    if error.kind != "syntax" or "offset" not in error.fields:
+        return None
+    return {name: error.fields[name] for name in ("line", "column", "offset")}
 
 
 async def object_in(request: web.BaseRequest) -> dict[str, Any]:

@@ -8,9 +8,10 @@ export function onLostLogin(call) {
 }
 
 export class Refusal extends Error {
-  constructor(message, status) {
+  constructor(message, status, place = null) {
     super(message);
     this.status = status;
+    this.place = place;
   }
 }
 
@@ -18,7 +19,7 @@ async function answer(response) {
   const found = await response.json().catch(() => ({}));
   if (response.ok) return found;
   if (response.status === 401) lostLogin();
-  throw new Refusal(found.error ?? found.Message ?? `the server answered ${response.status}`, response.status);
+  throw new Refusal(found.error ?? found.Message ?? `the server answered ${response.status}`, response.status, found.place);
 }
 
 /** GETs a path below /api/console/, with parameters; empty ones are left out. */

@@ -12,7 +12,7 @@ import { table } from "./table.js";
 const REFRESH_MS = 5000;
 const VIEWS = [["", "Overview", overview, "o"], ["loads", "Loads and jobs", loads, "l"], ["sql", "SQL", sql, "s"], ["server", "Server", server, "v"]];
 const KEYS = [["g o", "Overview"], ["g l", "Loads and jobs"], ["g s", "SQL"], ["g v", "Server"], ["/", "Search in this view"],
-  ["Ctrl Enter", "Run the statement"], ["Ctrl Space", "Complete a name"], ["d", "Dark or light"], ["?", "These keys"]];
+  ["Ctrl Enter", "Run the selection or all of the statement"], ["Ctrl Space", "Complete a name"], ["Ctrl F", "Search in the statement"], ["Tab", "Take the chosen name, or leave the editor"], ["d", "Dark or light"], ["?", "These keys"]];
 
 const app = document.querySelector("#app");
 const state = { session: null, timer: null, shown: 0 };
@@ -119,7 +119,8 @@ async function start() {
 
 let first = "";
 addEventListener("keydown", (event) => {
-  if (!state.session || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, textarea, select")) return;
+  const [target] = event.composedPath(); // the editor is below a shadow root
+  if (!state.session || event.ctrlKey || event.metaKey || event.altKey || target.closest?.("input, textarea, select, [contenteditable=true]")) return;
   const found = first === "g" && VIEWS.find(([, , , key]) => key === event.key);
   first = event.key === "g" ? "g" : "";
   if (found) location.hash = `#/${found[0]}`;

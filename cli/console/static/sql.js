@@ -3,13 +3,11 @@
 import { download, get, query } from "./api.js";
 import { lines } from "./charts.js";
 import { card, count, field, fill, h, note } from "./dom.js";
+import { editor } from "./editor.js";
 import { rowsGrid } from "./table.js";
 
 const HISTORY = "seqstore-history";
 const DRAFT = "seqstore-draft";
-const WORDS = ("ALTER ANALYZE AND AS ASC BETWEEN BY CASE CAST CREATE DATABASE DELETE DESC DESCRIBE DISTINCT DROP ELSE END EXPLAIN FOR FROM GRANT GROUP HAVING HISTORY IN INSERT INTO INTERVAL IS JOIN KEY "
-  + "LEFT LIKE LIMIT LOAD MERGE NOT NULL OF ON OPTIMIZE OR ORDER OVER PARTITION PAUSE PROCESSLIST PROPERTIES RESTORE RESUME ROUTINE SELECT SET SHOW TABLE TABLES THEN UNION UNIQUE UPDATE USING VACUUM VALUES VERSION WHEN WHERE WITH "
-  + "count( sum( avg( min( max( coalesce( date_trunc( now( key_history( table_changes(").split(" ");
 
 // Of the tab: statements may name values that are nobody else's business.
 const history = () => JSON.parse(sessionStorage.getItem(HISTORY) ?? "[]");
@@ -21,9 +19,6 @@ export function write(statement) {
 }
 
 export async function sql(main, _rest, session) {
-  const text = h("textarea", { id: "sql", spellcheck: "false", autocapitalize: "off", "aria-label": "Statement", "aria-autocomplete": "list", "aria-controls": "names", placeholder: "SELECT …   (Ctrl Enter runs, Ctrl Space completes)" });
-  text.value = sessionStorage.getItem(DRAFT) ?? history()[0] ?? "";
-  sessionStorage.removeItem(DRAFT);
   const database = h("select", {}, h("option", { value: "" }, "(none)"), session.databases.map((name) => h("option", { value: name }, name)));
   if (session.databases.length) database.value = session.databases[0];
   const rows = h("select", {}, [100, 1000, 10000].map((each) => h("option", { value: each }, count(each))));
@@ -33,49 +28,56 @@ export async function sql(main, _rest, session) {
   const running = { abort: null };
   const showPast = () => fill(past, h("option", { value: "" }, "History …"), history().map((each, i) => h("option", { value: i }, each.replaceAll(/\s+/g, " ").slice(0, 80))));
   past.addEventListener("change", () => {
-    if (past.value !== "") text.value = history()[Number(past.value)];
+    if (past.value !== "") text.setText(history()[Number(past.value)]);
     past.value = "";
-    text.focus();
   });
 
-  const statement = () => text.value.slice(text.selectionStart, text.selectionEnd).trim() || text.value.trim();
-  const attempt = async (title, work) => {
+  const attempt = async (title, given, work) => {
     fill(results, note("good", `${title} …`));
+    text.mark(null);
     stop.disabled = false;
     running.abort = new AbortController();
     try {
       await work(running.abort.signal);
     } catch (error) {
-      fill(results, note("error", error.name === "AbortError" ? "Stopped." : error.message));
+      fill(results, error.name === "AbortError" ? note("error", "Stopped.") : refused(error, text, given));
     }
     stop.disabled = true;
   };
   const run = (prefix = "") => {
-    const given = statement();
-    if (!given) return;
-    sessionStorage.setItem(HISTORY, JSON.stringify([text.value, ...history().filter((each) => each !== text.value)].slice(0, 50)));
+    const given = text.chosen();
+    if (!given.text) return;
+    sessionStorage.setItem(HISTORY, JSON.stringify([text.text(), ...history().filter((each) => each !== text.text())].slice(0, 50)));
     showPast();
-    return attempt("Running", async (signal) => {
-      const found = await query(prefix + given, { database: database.value, limit: Number(rows.value), signal });
+    return attempt("Running", { ...given, prefix }, async (signal) => {
+      const found = await query(prefix + given.text, { database: database.value, limit: Number(rows.value), signal });
       fill(results, found.map((each, i) => outcome(each, found.length > 1 ? `Result ${i + 1}` : "Result")));
     });
   };
-  const save = (format) => () => attempt(`Reading all rows as ${format}`, async () => {
-    await download(statement(), database.value, format);
-    fill(results, note("good", `result.${format} is saved.`));
-  });
+  const save = (format) => () => {
+    const given = text.chosen();
+    return attempt(`Reading all rows as ${format}`, given, async () => {
+      await download(given.text, database.value, format);
+      fill(results, note("good", `result.${format} is saved.`));
+    });
+  };
   const stop = h("button", { class: "danger", disabled: true, onclick: () => running.abort?.abort() }, "Stop");
-  text.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      run();
-    }
-  });
+  const text = editor(session, { value: sessionStorage.getItem(DRAFT) ?? history()[0] ?? "", database: () => database.value, run, changed: (now) => sessionStorage.setItem(DRAFT, now) });
   showPast();
   fill(main, h("h1", {}, "SQL"), h("section", { class: "card" }, h("div", { class: "row" }, field("Database", database), field("Rows", rows), field("Earlier", past)),
-    editor(text, database),
+    text.element,
     h("div", { class: "row" }, h("button", { class: "primary", onclick: () => run() }, "Run"), h("button", { onclick: () => run("EXPLAIN ") }, "Explain"), stop,
       h("button", { onclick: save("csv") }, "Download CSV"), h("button", { onclick: save("parquet") }, "Download Parquet"))), results);
+}
+
+/** Shows why a statement was refused, and marks the place in the editor where it is known. */
+function refused(error, text, { text: sent, offset, prefix = "" }) {
+  if (!error.place) return note("error", error.message);
+  // The server counts characters, and JavaScript halves of those that need two.
+  const before = Array.from(sent).slice(0, Math.max(error.place.offset - prefix.length, 0)).join("").length;
+  const place = text.mark(offset + before);
+  if (!place) return note("error", error.message);
+  return note("error", h("p", {}, `Line ${place.line}, column ${place.column}: ${error.message.replace(/^line \d+, column \d+: /, "")}`), h("button", { onclick: place.show }, "Go to the place"));
 }
 
 function outcome(found, title) {
@@ -106,63 +108,4 @@ function chartOf(found) {
     return [lines(`${series.map((each) => each.name).join(", ")} over ${name}; the grid has the same values`, points.map(([value]) => value), series, isTime),
       h("div", { class: "legend" }, series.map((each, i) => h("span", {}, h("i", { class: `line-${i % 5}` }), each.name)), h("span", {}, `over ${name}`))];
   };
-}
-
-/** Puts a list of names below the text where they complete its last word. */
-function editor(text, database) {
-  const list = h("ul", { class: "popup", id: "names", role: "listbox", "aria-label": "Names", hidden: true });
-  const shown = { names: [], at: 0, request: null };
-  const word = () => /[\w$.]*$/.exec(text.value.slice(0, text.selectionStart))[0];
-  const close = () => {
-    list.hidden = true;
-    text.removeAttribute("aria-activedescendant");
-  };
-  const take = (name) => {
-    const start = text.selectionStart - word().length;
-    text.setRangeText(name, start, text.selectionStart, "end");
-    close();
-    text.focus();
-  };
-  const draw = () => {
-    fill(list, shown.names.map((each, i) => h("li", { role: "option", id: `name-${i}`, "aria-selected": String(i === shown.at), onmousedown: (event) => { event.preventDefault(); take(each.name); } }, each.name, h("span", { class: "small" }, each.kind))));
-    text.setAttribute("aria-activedescendant", `name-${shown.at}`);
-    list.children[shown.at]?.scrollIntoView({ block: "nearest" });
-  };
-  const complete = async (isAsked) => {
-    const given = word();
-    shown.request?.abort();
-    if (!given && !isAsked) return close();
-    shown.request = new AbortController();
-    const tables = [...text.value.matchAll(/\b(?:from|join|into|update|table)\s+([\w$.`]+)/gi)].map((found) => found[1].replaceAll("`", ""));
-    const found = await get("names", { db: database.value, word: given, tables: [...new Set(tables)].join(",") }, shown.request.signal).catch(() => null);
-    if (!found || word() !== given) return;
-    const words = given.includes(".") ? [] : WORDS.filter((each) => given && each.toLowerCase().startsWith(given.toLowerCase())).map((name) => ({ name, kind: "" }));
-    shown.names = [...found.names, ...words].filter((each) => each.name.toLowerCase() !== given.toLowerCase()).slice(0, 50);
-    shown.at = 0;
-    if (!shown.names.length || document.activeElement !== text) return close();
-    list.hidden = false;
-    const before = text.value.slice(0, text.selectionStart).split("\n");
-    list.style.top = `${Math.min(before.length * 1.3 + 1, 9)}rem`;
-    list.style.left = `${Math.min(before.at(-1).length * 0.5 + 0.5, 30)}rem`;
-    draw();
-  };
-  text.addEventListener("input", () => complete(false));
-  text.addEventListener("blur", close);
-  text.addEventListener("keydown", (event) => {
-    if (event.key === " " && event.ctrlKey) {
-      event.preventDefault();
-      complete(true);
-    }
-    if (list.hidden) return;
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step) {
-      event.preventDefault();
-      shown.at = (shown.at + step + shown.names.length) % shown.names.length;
-      draw();
-    } else if ((event.key === "Enter" && !event.ctrlKey) || event.key === "Tab") {
-      event.preventDefault();
-      take(shown.names[shown.at].name);
-    } else if (event.key === "Escape") close();
-  });
-  return h("div", { class: "editor row" }, text, list);
 }

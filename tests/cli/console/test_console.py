@@ -16,7 +16,17 @@ import pytest
 
 from seqstore import Store
 from tests.seeds import new_seed
-from tests.support.console.browser import VIEWS, WIDTHS, browser, log_in, page_of, reason_without, show
+from tests.support.console.browser import (
+    VIEWS,
+    WIDTHS,
+    browser,
+    log_in,
+    page_of,
+    reason_without,
+    show,
+    statement,
+    type_statement,
+)
 from tests.support.console.shop import PASSWORD, console_server
 from tests.support.http_server import Answer, Client
 from tests.weight import by_form
@@ -179,8 +189,7 @@ def test_a_paused_routine_load_is_altered_by_a_statement_that_is_written_already
         page.get_by_role("button", name="Pause load_refunds").click()
     job.click()
     page.locator("main[data-ready=sql]").wait_for()
-    statement = page.get_by_label("Statement")
-    assert statement.input_value().startswith("ALTER ROUTINE LOAD FOR `shop`.`load_refunds`\nPROPERTIES (")
+    assert statement(page).startswith("ALTER ROUTINE LOAD FOR `shop`.`load_refunds`\nPROPERTIES (")
     page.get_by_role("button", name="Run").click()
     page.get_by_text("0 rows affected").wait_for()
 
@@ -214,16 +223,102 @@ def test_a_file_is_dropped_mapped_and_loaded(page: Any, client: Client) -> None:
     page.get_by_text("2 rows loaded").wait_for()
 
 
-def test_names_complete_by_the_keyboard(page: Any) -> None:
-    show(page, "sql")
+# ------------------------------------------------------------------------------------------ the editor
+
+
+def rest_of(page: Any, before: str) -> None:
+    """Presses Tab until the chosen name is taken: a list that has just opened takes none."""
+    while statement(page) == before:
+        page.keyboard.press("Tab")
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered", "kept"),
+    [
+        ("SELECT count(*) FROM shop.ord", "shop.orders", "SELECT count(*) FROM shop.orders"),
+        ("SELECT 1 FROM shop.orders o WHERE o.u", "o.updated", "SELECT 1 FROM shop.orders o WHERE o.updated"),
+        ("PAU", "PAUSE", "PAUSE"),
+        ("SELECT date_tr", "date_trunc", "SELECT date_trunc("),
+    ],
+)  # fmt: skip
+def test_names_complete_by_the_keyboard(page: Any, typed: str, offered: str, kept: str) -> None:
+    page.evaluate("location.hash = '#/sql'")
     editor = page.get_by_label("Statement")
     editor.fill("")
-    editor.press_sequentially("SELECT count(*) FROM shop.ord")
-    page.get_by_role("option", name="shop.orders").wait_for()
-    page.keyboard.press("Tab")
-    assert editor.input_value() == "SELECT count(*) FROM shop.orders"
+    editor.press_sequentially(typed)
+    page.get_by_role("option", name=offered).first.wait_for()
+    rest_of(page, typed)
+    assert statement(page) == kept
+    if kept.startswith("SELECT count"):
+        page.keyboard.press("Control+Enter")
+        page.get_by_role("heading", name="Result").wait_for()
+
+
+def test_the_selection_runs_alone(page: Any) -> None:
+    show(page, "sql")
+    type_statement(page, "SELECT 1 AS one;\nSELECT 2 AS two")
+    page.keyboard.press("Shift+Home")
     page.keyboard.press("Control+Enter")
+    page.get_by_role("columnheader", name="two").wait_for()
+    assert page.get_by_role("columnheader", name="one").count() == 0
+    assert page.get_by_label("History").locator("option").nth(1).inner_text().startswith("SELECT 1 AS one")
+
+
+@pytest.mark.parametrize("button", ["Run", "Explain"])
+def test_the_place_of_a_fault_is_marked_where_the_editor_has_it(page: Any, button: str) -> None:
+    """The characters before it need two halves of a word each, and the text that was sent begins later."""
+    page.evaluate("location.hash = '#/sql'")
+    type_statement(page, "\n  SELECT '\U0001f600', 1\n  FROM shop.orders WHERE WHERE id = 1")
+    page.get_by_role("button", name=button).click()
+    page.get_by_role("alert").filter(has_text="Line 3, column 26: expected").wait_for()
+    assert page.locator(".cm-fault").all_inner_texts() == ["WHERE"]
+    page.get_by_role("button", name="Go to the place").click()
+    page.keyboard.press("Control+Delete")
+    type_statement(page, "SELECT 1")
+    page.get_by_role("button", name="Run").click()
     page.get_by_role("heading", name="Result").wait_for()
+    assert page.locator(".cm-fault").count() == 0
+
+
+def test_the_keyboard_leaves_the_editor_and_keys_of_views_stay_text(page: Any) -> None:
+    page.evaluate("location.hash = '#/sql'")
+    editor = page.get_by_label("Statement")
+    assert "Tab leaves the editor" in page.locator("#hint").inner_text()
+    assert editor.get_attribute("aria-describedby") == "hint"
+    editor.fill("")
+    editor.press_sequentially("gvd?")
+    page.keyboard.press("Escape")
+    assert statement(page) == "gvd?"
+    page.keyboard.press("Tab")
+    focused = "document.activeElement.textContent"
+    assert page.evaluate(focused) == "Run"
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("document.activeElement.tagName") == "SELECT"
+
+
+def test_words_of_this_server_are_coloured(page: Any) -> None:
+    page.evaluate("location.hash = '#/sql'")
+    type_statement(page, "PAUSE ROUTINE LOAD FOR a; VACUUM t; -- date_trunc")
+    colours = (
+        page.get_by_label("Statement")
+        .locator("span")
+        .evaluate_all(
+            "all => Object.fromEntries(all.map(each => [each.textContent, getComputedStyle(each).color]))"
+        )
+    )
+    assert colours["PAUSE"] == colours["ROUTINE"] == colours["VACUUM"]
+    assert colours["-- date_trunc"] != colours["PAUSE"]
+
+
+def test_what_was_typed_outlives_another_view(page: Any) -> None:
+    page.evaluate("location.hash = '#/sql'")
+    type_statement(page, "SELECT 'half a stat")
+    show(page, "server")
+    page.get_by_role("button", name="Dark or light").click()
+    page.get_by_role("link", name="SQL").click()
+    page.locator("main[data-ready=sql]").wait_for()
+    assert statement(page) == "SELECT 'half a stat"
 
 
 def test_a_result_is_a_grid_a_chart_an_error_and_a_file(page: Any, tmp_path: Path) -> None:
@@ -232,7 +327,7 @@ def test_a_result_is_a_grid_a_chart_an_error_and_a_file(page: Any, tmp_path: Pat
     page.get_by_role("img", name=re.compile("orders, amount over hour")).wait_for()
     page.get_by_role("button", name="Explain").click()
     page.get_by_text("SCAN shop.orders").wait_for()
-    page.get_by_label("Statement").fill("SELECT nothing FROM shop.orders")
+    type_statement(page, "SELECT nothing FROM shop.orders")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("alert").filter(has_text="nothing").wait_for()
     show(page, "sql")
@@ -277,6 +372,6 @@ def test_a_value_of_a_table_is_never_an_element(page: Any, client: Client) -> No
     evil = "<img src=x onerror=alert(1)>"
     client.load("shop.clicks", f"777,{evil}\n", f"root:{PASSWORD}", label="evil")
     show(page, "sql")
-    page.get_by_label("Statement").fill("SELECT * FROM shop.clicks WHERE id = 777")
+    type_statement(page, "SELECT * FROM shop.clicks WHERE id = 777")
     page.get_by_role("button", name="Run").click()
     page.get_by_role("cell", name=evil).wait_for()

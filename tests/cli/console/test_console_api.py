@@ -325,6 +325,18 @@ def test_a_wrong_query_is_refused_with_its_reason(
     assert expected.lower() in answer.json["error"].lower()
 
 
+def test_a_fault_of_syntax_has_its_place(client: Client) -> None:
+    answer = ask(client, "query", body={"sql": "SELECT 1;\n SELECT 2 +"})
+    assert answer.json["place"] == {"line": 2, "column": 11, "offset": 20}
+    assert ask(client, "query", body={"sql": "SELECT * FROM shop.absent"}).json["place"] is None
+
+
+def test_words_and_functions_are_those_that_statements_may_have(client: Client) -> None:
+    session = ask(client, "session", "eve").json
+    assert {"SELECT", "ROUTINE", "VACUUM", "OPTIMIZE"} <= set(session["words"])
+    assert {"key_history", "date_trunc", "sum"} <= set(session["functions"])
+
+
 def test_all_rows_of_a_query_are_a_file(client: Client) -> None:
     text = "SELECT id, IF(id = 3, NULL, item) item FROM shop.orders ORDER BY id"
     found = ask(client, "download", body={"sql": text, "format": "csv"})
@@ -368,6 +380,22 @@ def test_pages_may_load_nothing_from_elsewhere(client: Client) -> None:
         assert not re.search(r"innerHTML|insertAdjacentHTML|document\.write|eval\(", file.read_text()) or (
             file.name == "uplot.js"
         ), file
+
+
+def test_the_vendored_editor_is_the_one_that_its_packages_make() -> None:
+    """`make editor` writes it; what it is made of stands in it, and its licences beside it."""
+    static = Path(static_files.__file__).parent / "static"
+    locked = json.loads((static.parent / "codemirror" / "package-lock.json").read_text())["packages"]
+    wanted = json.loads((static.parent / "codemirror" / "package.json").read_text())["dependencies"]
+    bundle = (static / "codemirror.js").read_text()
+    made_of = dict(re.findall(r"^ \* (\S+) ([\d.]+)$", bundle.partition("*/")[0], re.MULTILINE))
+    licences = (static / "codemirror-license.txt").read_text()
+    assert wanted.items() <= made_of.items()
+    for name, version in made_of.items():
+        assert locked[f"node_modules/{name}"]["version"] == version
+        assert f"{name} {version}" in licences
+    assert len(bundle) < 450_000
+    assert "http" not in (static.parent / "codemirror" / "package-lock.json").read_text()
 
 
 def test_a_page_that_a_browser_knows_is_not_sent_again(client: Client) -> None:

@@ -75,7 +75,7 @@ def page_of(started: Any, client: Client, *, width: int = 1280, scheme: str = "l
         yield page
     finally:
         context.close()
-    assert faults == []
+    assert faults == [], faults
 
 
 def _is_fault(line: Any) -> bool:
@@ -111,7 +111,18 @@ def show(page: Any, view: str) -> None:
         page.get_by_role("button", name="Show its history").click()
         page.get_by_role("region", name="History of the key").wait_for()
     if view == "sql":
-        page.get_by_label("Statement").fill(STATEMENT)
-        page.keyboard.press("Escape")
+        type_statement(page, STATEMENT)
         page.get_by_role("button", name="Run").click()
         page.get_by_role("heading", name="Result").wait_for()
+
+
+def type_statement(page: Any, text: str) -> None:
+    """Replaces the statement of the editor, and closes the list of names."""
+    page.get_by_label("Statement").fill(text)
+    page.keyboard.press("Escape")
+
+
+def statement(page: Any) -> str:
+    """Returns the text of the editor, which has an element for each line."""
+    lines: list[str] = page.get_by_label("Statement").locator(".cm-line").all_text_contents()
+    return "\n".join(lines)
