@@ -3,8 +3,8 @@
 1. `prepare_write` fills the deltas in the order of the parts, each on the segments before it, stages the
    rows that this yields, and tests all segments against the state.
 2. `align_write` plans for a later state. One segment of whole rows is tested against the segments that
-   arrived since. Of a lone delta, rows whose keys were written since are filled again and become one more
-   segment. Anything else is filled and planned anew.
+   arrived since, several by the keys that moved (publish.moved_keys). Of a lone delta, rows whose keys were
+   written since are filled again and become one more segment. Anything else is filled and planned anew.
 3. `resume_write` does the same for a stored write, whose earlier state may not be readable any more.
 """
 
@@ -19,6 +19,7 @@ import numpy as np
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.fill.partial import fill
+from seqstore.store.publish.moved_keys import plan_moved
 from seqstore.store.publish.replace_where import plan_replace_where
 from seqstore.store.publish.winner_test import Planner, extend_plan, make_plan
 from seqstore.store.publish.write_states import (
@@ -152,7 +153,11 @@ def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> P
     if only_grew and is_one and len(arrived.segments) <= _ARRIVED_MAX:
         plan = extend_plan(prepared.plan, before, now, filled.published[0])
     else:
-        plan = make_plan(now, filled.published, filled.stale)
+        moved = None
+        if not filled.stale and pending.lone_delta is None:
+            is_held = prepared.lease is not None
+            moved = plan_moved(prepared.plan, before, now, filled.published, is_held=is_held)
+        plan = moved or make_plan(now, filled.published, filled.stale)
     return PreparedWrite(filled, now, plan)
 
 

@@ -234,9 +234,7 @@ class TableWriter:
         write = self.write
         if isinstance(write, (PreparedWrite, PublishedWrite)):
             return
-        state, lease = self.hold()
-        self._check(state, None)
-        state = self._evolved(state)
+        state, lease = self.hold_checked()
         own = self._own_preparation(state)
         with span("prepare", table=self.table.name), Filling(self.target.stager) as filling:
             if own is not None:
@@ -257,6 +255,17 @@ class TableWriter:
             self.align(self.table.state())
         else:
             self.prepare()
+
+    def hold_checked(self) -> tuple[TableState, Lease]:
+        """Returns the newest state, as of the schema of the write, once the reads of its transaction are
+        checked up to there; and its lease.
+
+        Raises:
+            ConflictError: rows that were read have changed.
+        """
+        state, lease = self.hold()
+        self._check(state, None)
+        return self._evolved(state), lease
 
     def hold(self) -> tuple[TableState, Lease]:
         """Returns the newest state, and the lease that keeps vacuum away from it.

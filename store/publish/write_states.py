@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from seqstore.store.catalog.app_ids import AppWrite
+from seqstore.store.catalog.leases import Lease
 from seqstore.store.catalog.version_record import VersionMetrics
 from seqstore.store.check.delta import Delta
 from seqstore.store.conflict.conflict import Written
@@ -185,6 +186,11 @@ class PendingWrite:
         return is_whole and rows_of(segments) <= SMALL_ROWS and not have_files(segments)
 
     @property
+    def can_be_tested_elsewhere(self) -> bool:
+        """Whether only the winner test of staged rows is left to do (publish.range_test)."""
+        return bool(self.row_segments) and not self.has_deltas and self.replace_where is None
+
+    @property
     def columns(self) -> frozenset[int] | None:
         """The ids of all columns that the parts write, None when one of them has whole rows."""
         columns: frozenset[int] = frozenset()
@@ -273,11 +279,16 @@ class StoredWrite:
 
 @dataclass(frozen=True)
 class PreparedWrite:
-    """A write that can be published as long as `state` is the newest version."""
+    """A write that can be published as long as `state` is the newest version.
+
+    Attributes:
+        lease: keeps vacuum away from `state`, where the plan was made elsewhere and took its time.
+    """
 
     filled: FilledWrite
     state: TableState
     plan: Plan
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,26 @@ class SegmentSlice:
         meta = self.meta
         return sum(min(meta.batch_rows, meta.rows - number * meta.batch_rows) for number in self.batches)
 
+    @classmethod
+    def of(cls, live: LiveSegment) -> SegmentSlice:
+        """Returns all batches of a segment."""
+        segment = live.segment
+        payload = bytes(segment.payload) if segment.payload is not None else None
+        hidden = bitmap_of(live.deletes.hidden_positions()).serialize()
+        return cls(segment.meta, segment.schema, payload, live.created, hidden, tuple(range(segment.batches)))
+
+    @property
+    def deletes(self) -> DeleteVector:
+        """The rows that are hidden; valid for the named batches only."""
+        return DeleteVector(self.meta.rows).hide(positions_of(BitMap.deserialize(self.hidden)))
+
+    def segment(self, disk: Disk, directory: str) -> Segment:
+        """Returns the segment."""
+        return Segment(disk, directory, self.meta, self.written, self.payload)
+
     def open(self, disk: Disk, directory: str) -> LiveSegment:
         """Opens the segment at the version; valid for the named batches only."""
-        segment = Segment(disk, directory, self.meta, self.written, self.payload)
-        deletes = DeleteVector(self.meta.rows).hide(positions_of(BitMap.deserialize(self.hidden)))
-        return LiveSegment(0, segment, self.created, deletes)
+        return LiveSegment(0, self.segment(disk, directory), self.created, self.deletes)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ _SWEEP_PROBE_KEYS: Final = 100_000  # so many probe keys touch nearly every page
 _SLICE_CODES: Final = 64
 _CODES_MIN: Final = 4_096
 _PROBE_KEYS_MIN: Final = 32
+_LARGEST_CODE: Final = 2**64 - 1
 _SEQUENCE_FIELDS: Final = ("sequence", "sequence_2", "sequence_3")
 
 
@@ -122,6 +123,21 @@ class KeyIndex:
         if self.positions is not None:
             return self.positions[entries]
         return np.arange(len(self.codes), dtype=np.uint32)[entries]
+
+    def within(self, low: int, high: int) -> KeyIndex:
+        """Returns the entries whose code is at least `low` and less than `high`, in place.
+
+        Args:
+            low, high: from 0 to 2**64.
+        """
+        ends = [
+            len(self.codes) if end > _LARGEST_CODE else int(self.codes.searchsorted(np.uint64(end)))
+            for end in (low, high)
+        ]
+        cut = slice(*ends)
+        positions = np.arange(*ends, dtype=np.uint32) if self.positions is None else self.positions[cut]
+        sequence = self.sequence.take(cut) if self.sequence is not None else None
+        return KeyIndex(self.codes[cut], positions, sequence, self.has_equal_codes, self.file)
 
     def to_arrow(self, metadata: Mapping[bytes, bytes] | None = None) -> pa.RecordBatch:
         """Returns the content of the `.keys` file, with more schema metadata; `read` reads it."""

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -47,6 +47,8 @@ class ObjectDisk(Disk):
         cache_bytes_max: size limit of the cache.
         mapped_reads: copies are mapped; see `Disk`.
     """
+
+    has_copies: ClassVar[bool] = True
 
     def __init__(self, uri: str, data_dir: Path, cache_bytes_max: int, *, mapped_reads: bool = True) -> None:
         self.uri = uri

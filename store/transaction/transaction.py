@@ -431,6 +431,12 @@ class Transaction:
             record = replace(record, table=names[0])
         return record, names, [table.writer for table in tables]
 
+    @property
+    @internal
+    def writers(self) -> list[TableWriter]:
+        """The writers of the tables that are written."""
+        return [table.writer for table in self._tables.values() if table.writes]
+
     def _skipped(self) -> dict[str, int]:
         return {t.name: t.app.first_version for t in self._tables.values() if t.app and t.app.is_duplicate}
 
