@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -53,6 +53,9 @@ from seqstore.store.maintenance.recovery import ending
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.store import Store
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RUNNING_MAX: Final = 2  # loads at once; each uses every core it is given
 _NOTE_SECONDS: Final = 0.5  # between notes of the progress; each is a durable write
@@ -233,7 +236,7 @@ class _Running:
         self._transaction = transaction
         self._deadline = time.monotonic() + load.spec.timeout_seconds
         self._noted = time.monotonic()
-        self._is_on_spark = False
+        self._spark: SparkSession | None = None
 
     def change(self, change: Callable[[LoadJob], LoadJob]) -> LoadJob:
         job = self._jobs.change(self._job_id, change)
@@ -270,15 +273,16 @@ class _Running:
             for task in staging:
                 ends.enter_context(ending(self._load.store.table(task.target.name), task.write.load))
                 task.write.begin()
-            results = self._run(tasks, size)
+            results = self._run(tasks, size, ends)
             self._count(results)
             self._join(tasks, results)
             self._keep(tasks, results)
+            self._test_winners()
             self._enter_commit()
             done = self._transaction.commit(
                 also=lambda tx, done: self._jobs.change_within(tx, self._job_id, LoadJob.finished)
             )
-        if self._is_on_spark:
+        if self._spark is not None:
             self._raise_counters(done)
         self._load.on_progress(self._jobs.get(self._job_id))
 
@@ -319,7 +323,17 @@ class _Running:
         if time.monotonic() > self._deadline:
             raise TimedOut(f"the load ran longer than its timeout of {self._load.spec.timeout_seconds} s")
 
-    def _run(self, tasks: Sequence[FileTask], size: int) -> list[FileResult]:
+    def _test_winners(self) -> None:
+        """Lets executors test the winners of what they staged, where that is asked for."""
+        if self._spark is None:
+            return
+        from seqstore.loaders.spark.winner_tests import AUTO, let_executors_test
+
+        choice = self._load.spec.properties.get("winner_test", AUTO)
+        let_executors_test(self._spark, self._transaction.writers, choice)
+
+    def _run(self, tasks: Sequence[FileTask], size: int, ends: ExitStack) -> list[FileResult]:
+        """Reads and stages the files; a session of Spark stays until the end of the load."""
         spec = self._load.spec
         self._check()
         if choose_engine(spec.properties.get("engine", "auto"), size) == "local":
@@ -329,11 +343,10 @@ class _Running:
             spark_session,
         )  # a small job needs neither
 
-        self._is_on_spark = True
         name = f"seqstore broker load {spec.label}"
-        with spark_session(name, self._load.spark_master) as spark:
-            group = f"{name} ({self._transaction.txn_id})"
-            return run_on_spark(spark, tasks, spec.parallelism, group, self._watch)
+        self._spark = spark = ends.enter_context(spark_session(name, self._load.spark_master))
+        group = f"{name} ({self._transaction.txn_id})"
+        return run_on_spark(spark, tasks, spec.parallelism, group, self._watch)
 
     def _watch(self, files_done: int, bytes_done: int) -> None:
         """Notes how far the files are; raises when the job is to end."""

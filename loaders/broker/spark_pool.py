@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqstore.loaders.broker.file_task import FileResult, FileTask
 from seqstore.loaders.broker.pools import POLL_SECONDS, Watch
-from seqstore.loaders.spark.py4j_access import active_context
+from seqstore.loaders.spark.py4j_access import active_context, cause_of
 from seqstore.loaders.spark.registration import use_this_python
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime import memory_limit
@@ -53,7 +53,7 @@ class _SparkRun:
             raise
         self._look(ends.value)
         if self.failed:
-            raise UnavailableError(f"Spark: {_cause(self.failed[0])}", kind="spark") from self.failed[0]
+            raise UnavailableError(f"Spark: {cause_of(self.failed[0])}", kind="spark") from self.failed[0]
         return self.results
 
     def _look(self, ends: Ends) -> None:
@@ -117,15 +117,6 @@ def _merging_dicts() -> Any:
             return value1
 
     return MergingDicts()
-
-
-def _cause(error: BaseException) -> str:
-    """Returns the error of a task without Spark's own trace."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if line.startswith("seqstore.store.errors.")]
-    if told:
-        return told[0].partition(": ")[2]
-    return next((line for line in lines if line), type(error).__name__)
 
 
 @dataclass

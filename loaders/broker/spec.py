@@ -76,9 +76,12 @@ _EXPECTED: Final = {
     "priority": f"one of {', '.join(PRIORITIES)}",
     "load_parallelism": f"an integer from 1 to {_PARALLELISM_MAX}",
     "engine": "auto, spark or local",
+    "winner_test": "auto, executors or host",
 }
 _CHARACTERS: Final = ("enclose", "escape")
-_OF_JOB: Final = frozenset(["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine"])
+_OF_JOB: Final = frozenset(
+    ["timeout", "max_filter_ratio", "priority", "load_parallelism", "engine", "winner_test"]
+)
 # Known to Doris and of no meaning here: there are no backends whose tablets to divide.
 _WITHOUT_EFFECT: Final = frozenset(["send_batch_parallelism", "load_to_single_tablet"])
 
@@ -182,10 +185,23 @@ class LoadSpec:
             raise InvalidInputError(
                 f"engine: expected auto, spark or local, found {engine!r}", kind="bad_property"
             )
+        self._check_winner_test(engine)
         for each in self.descriptions:
             if not each.paths:
                 raise InvalidInputError(f"{each.table}: a description needs a path", kind="bad_load")
             self.options(each)
+
+    def _check_winner_test(self, engine: str) -> None:
+        """Checks who compares the keys of staged rows with those of the tables."""
+        choice = self.properties.get("winner_test", "auto")
+        if choice not in ("auto", "executors", "host"):
+            raise InvalidInputError(
+                f"winner_test: expected auto, executors or host, found {choice!r}", kind="bad_property"
+            )
+        if choice == "executors" and engine != "spark":
+            raise InvalidInputError(
+                f"winner_test: executors need engine spark, found engine {engine}", kind="bad_property"
+            )
 
     def _check_number(self, name: str, low: int, high: int) -> None:
         text = self.properties.get(name)

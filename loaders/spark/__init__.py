@@ -6,6 +6,7 @@ from seqstore.loaders.spark.read_table import held_table, read_table, read_table
 from seqstore.loaders.spark.registration import register
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.loaders.spark.sink import EpochReport, Feed, foreach_batch_sink
+from seqstore.loaders.spark.write_frame import write_frame
 
 __all__ = [
     "EpochReport",
@@ -18,4 +19,5 @@ __all__ = [
     "read_table",
     "read_tables",
     "register",
+    "write_frame",
 ]

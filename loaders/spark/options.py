@@ -223,6 +223,12 @@ class SourceOptions:
             InvalidInputError: unknown, missing, or not of the type it has to be.
         """
         given = {name.lower(): value for name, value in options.items()}
+        if "winner_test" in given:
+            raise InvalidInputError(
+                "option winner_test: the commit of a data source has no Spark session to test winners with; "
+                "use write_frame, or foreach_batch_sink, of seqstore.loaders.spark",
+                kind="unknown_option",
+            )
         for name in given.keys() - _KNOWN:
             raise InvalidInputError(
                 f"option {name!r} of format seqstore is not known; expected some of "

@@ -52,3 +52,12 @@ def forget(session: SparkSession) -> None:
 def estimated_bytes(df: DataFrame) -> int:
     """Returns the planner's estimate of a frame's size; very much where it has no statistics."""
     return int(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes())
+
+
+def cause_of(error: BaseException) -> str:
+    """Returns the error of a task without Spark's own trace."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    told = [line for line in lines if line.startswith("seqstore.store.errors.")]
+    if told:
+        return told[0].partition(": ")[2]
+    return next((line for line in lines if line), type(error).__name__)

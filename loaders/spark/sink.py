@@ -48,6 +48,7 @@ from seqstore.loaders.spark.place import Place, StoreAt, ending
 from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import needs_driver, stage_frame
+from seqstore.loaders.spark.winner_tests import AUTO, HOST, check_choice, let_executors_test
 from seqstore.loaders.spark.zones import without_zones
 from seqstore.store import (
     InvalidInputError,
@@ -132,6 +133,7 @@ def foreach_batch_sink(
     *,
     driver_bytes_max: int | str | None = None,
     counters: LoadCounters | None = None,
+    winner_test: str = AUTO,
     **load_options: Any,
 ) -> Callable[[DataFrame, int], EpochReport]:
     """Builds a function for `DataStreamWriter.foreachBatch` that loads every epoch into one or more tables.
@@ -143,6 +145,8 @@ def foreach_batch_sink(
         driver_bytes_max: frames that Spark estimates to be larger are staged by its executors; bytes, or a
             size such as "64m"; by default the setting `spark.seqstore.driverBytesMax`, and without it 64 MiB.
         counters: raised by the rows of each epoch.
+        winner_test: `executors`, `host`, or `auto`: executors for loads of at least 10 million rows, or
+            `spark.seqstore.winnerTestRowsMin`; see loaders.spark.winner_tests.
         load_options: `sequence`, `merge_type`, `max_filter_ratio`, `partial_columns` and the others of
             loaders.spark.options for a load. With `format` (`debezium_json`, `canal_json`, `maxwell_json`,
             `debezium_avro`) the frame has messages in `value`, and their keys in `key`; then also
@@ -160,7 +164,8 @@ def foreach_batch_sink(
     """
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
-    sink = _Sink(_checked(path), parts, bytes_max, counters)
+    choice = check_choice(winner_test, is_elsewhere=Place.of(path).path is None)
+    sink = _Sink(_checked(path), parts, bytes_max, counters, choice)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
@@ -295,6 +300,7 @@ class _Sink:
     parts: tuple[_Part, ...]
     driver_bytes_max: int | None = None
     counters: LoadCounters | None = field(default=None, compare=False)
+    winner_test: str = HOST
 
     @property
     def place(self) -> Place:
@@ -352,6 +358,8 @@ class _Sink:
                 part, table = self.parts[0], tables[0]
                 with table.begin_load(label=label, operation="SPARK WRITE", **part.options.beginning) as load:
                     part.write(load, found[0], table)
+                    if self.winner_test != HOST:
+                        let_executors_test(df.sparkSession, load.writers, self.winner_test)
                     load.commit(max_filter_ratio=part.options.max_filter_ratio)
                 return
             options = TransactionOptions(label=label, operation="SPARK WRITE", reads_own_writes=False)
@@ -361,6 +369,8 @@ class _Sink:
                     with own.begin_load(operation="SPARK WRITE", **part.options.beginning) as load:
                         part.write(load, rows, table)
                         load.commit(max_filter_ratio=part.options.max_filter_ratio)
+                if self.winner_test != HOST:
+                    let_executors_test(df.sparkSession, transaction.writers, self.winner_test)
 
     def _tables(self, store: Store) -> list[Table]:
         """Returns the tables that are there."""

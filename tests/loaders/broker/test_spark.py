@@ -59,7 +59,10 @@ def contents(store: Store) -> tuple[list[tuple[int, str, int]], list[str]]:
     return sorted((row["k"], row["v"], row["s"]) for row in one), sorted(row["w"] for row in two)
 
 
-def test_spark_loads_what_local_processes_load(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("winner_test", ["host", "executors"])
+def test_spark_loads_what_local_processes_load(
+    spark: SparkSession, store: Store, tmp_path: Path, winner_test: str
+) -> None:
     """Rows, counts and bad rows with their file and line are the same; the progress goes up to the end."""
     files = tmp_path / "files"
     _, local = BrokerLoad(store, spec(files, "local", "local", load_parallelism="1"), [str(files)]).run()
@@ -69,7 +72,7 @@ def test_spark_loads_what_local_processes_load(spark: SparkSession, store: Store
     seen: list[int] = []
     load = BrokerLoad(
         store,
-        spec(files, "spark", "spark"),
+        spec(files, "spark", "spark", winner_test=winner_test),
         [str(files)],
         on_progress=lambda job: seen.append(job.percent),
     )

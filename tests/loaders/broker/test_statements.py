@@ -210,11 +210,26 @@ def test_a_committing_job_alone_is_not_cancelled(session: Session, jobs: LoadJob
         ask(session, "CANCEL LOAD FROM db WHERE LABEL = 'd_3'")
 
 
-@pytest.mark.parametrize("name", ["max_filter_ratio", "timeout", "priority", "engine", "load_parallelism"])
+@pytest.mark.parametrize(
+    "name", ["max_filter_ratio", "timeout", "priority", "engine", "load_parallelism", "winner_test"]
+)
 def test_properties_of_a_job_are_refused_in_a_description(name: str) -> None:
     described = DataDescription("one", ("/x.csv",), properties={name: "1"})
     with pytest.raises(InvalidInputError, match=f"one: property {name} is one of the whole job"):
         LoadSpec("db", "l", (described,)).check()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"winner_test": "driver"}, "expected auto, executors or host, found 'driver'"),
+        ({"winner_test": "executors"}, "executors need engine spark, found engine auto"),
+    ],
+    ids=["no such choice", "another engine"],
+)
+def test_winners_are_tested_by_the_host_or_by_executors_of_spark(given: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        LoadSpec("db", "l", (DataDescription("one", ("/x.csv",)),), given).check()
 
 
 @pytest.mark.parametrize("name", ["partial_columns", "strip_outer_array"])

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from seqstore.loaders.spark.driver import driver_process
 from seqstore.loaders.spark.options import SourceOptions
 from seqstore.loaders.spark.source import SeqstoreSource, StagedShare, VersionWriter
+from seqstore.store.publish.range_test import PlanShare, RangeTest
 
 FAILS = "fails"  # the attempt that is the first to have its share staged
 FAILS_ALWAYS = "fails always"  # once the other partitions are staged
@@ -121,6 +123,32 @@ class FaultyWriter(VersionWriter):
         except FileExistsError:
             return False
         return True
+
+
+@dataclass(frozen=True)
+class FaultyTest(RangeTest):
+    """A winner test whose range 1 has a fault once it is tested: it fails, its executor dies, or it has a
+    twin."""
+
+    fault: str = ""
+    marker: str = ""
+
+    def run(self, number: int) -> PlanShare:
+        share = super().run(number)
+        context, marker = TaskContext.get(), Path(self.marker)
+        assert context is not None
+        if number != 1:
+            return share
+        if self.fault == HAS_A_TWIN:
+            if context.attemptNumber():
+                marker.touch()
+            _wait_for(marker)
+        elif not marker.exists():
+            marker.touch()
+            if self.fault == EXECUTOR_DIES:
+                os.kill(driver_process()[0], signal.SIGKILL)
+            raise OSError("the range fails")
+        return share
 
 
 def _tell(path: Path, text: str) -> None:
