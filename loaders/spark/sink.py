@@ -48,7 +48,7 @@ from seqstore.loaders.spark.place import Place, StoreAt, ending
 from seqstore.loaders.spark.py4j_access import estimated_bytes
 from seqstore.loaders.spark.staged_frame import StagedFrame
 from seqstore.loaders.spark.staging import needs_driver, stage_frame
-from seqstore.loaders.spark.winner_tests import AUTO, HOST, check_choice, let_executors_test
+from seqstore.loaders.spark.winner_tests import AUTO, EXECUTORS, HOST, check_choice, let_executors_test
 from seqstore.loaders.spark.zones import without_zones
 from seqstore.store import (
     InvalidInputError,
@@ -165,6 +165,12 @@ def foreach_batch_sink(
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
     choice = check_choice(winner_test, is_elsewhere=Place.of(path).path is None)
+    if choice == EXECUTORS and any(part.asked.growth is not None for part in parts):
+        raise InvalidInputError(
+            "winner_test = executors does not go with auto_create, schema_evolution or dead_letters: their "
+            "rows are loaded in pieces; leave one of them out",
+            kind="not_supported",
+        )
     sink = _Sink(_checked(path), parts, bytes_max, counters, choice)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:

@@ -223,6 +223,11 @@ def test_executors_cannot_test_winners_of_a_store_elsewhere(spark: SparkSession)
         foreach_batch_sink(StoreAt("seqstore://127.0.0.1:1"), "db.t", winner_test="executors")
 
 
+def test_a_sink_that_may_change_tables_tests_winners_on_the_host(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="does not go with auto_create"):
+        foreach_batch_sink(tmp_path, "db.t", winner_test="executors", schema_evolution="add")
+
+
 def test_a_write_of_the_data_source_names_the_function_to_use(
     spark: SparkSession, store: Store, tmp_path: Path
 ) -> None:
