@@ -58,7 +58,8 @@ def upsert(data: Path, way: str, rows: int, load: int, master: str) -> dict[str,
     from seqstore.loaders.spark.staging import stage_frame
     from seqstore.loaders.spark.winner_tests import let_executors_test
 
-    spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
     columns = [f"CAST(id AS DOUBLE) AS v{number}" for number in range(_VALUES)]
     step = max(rows * 5 // (load * 4), 1)
     frame = spark.range(0, load, 1, 8).selectExpr(f"id * {step} AS k", "CAST(2 AS BIGINT) AS s", *columns)

@@ -192,7 +192,7 @@ class LoadSpec:
             self.options(each)
 
     def _check_winner_test(self, engine: str) -> None:
-        """Checks who compares the keys of staged rows with those of the tables."""
+        """Checks the choice between the host and executors for the winner test."""
         choice = self.properties.get("winner_test", "auto")
         if choice not in ("auto", "executors", "host"):
             raise InvalidInputError(

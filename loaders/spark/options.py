@@ -223,18 +223,8 @@ class SourceOptions:
             InvalidInputError: unknown, missing, or not of the type it has to be.
         """
         given = {name.lower(): value for name, value in options.items()}
-        if "winner_test" in given:
-            raise InvalidInputError(
-                "option winner_test: the commit of a data source has no Spark session to test winners with; "
-                "use write_frame, or foreach_batch_sink, of seqstore.loaders.spark",
-                kind="unknown_option",
-            )
         for name in given.keys() - _KNOWN:
-            raise InvalidInputError(
-                f"option {name!r} of format seqstore is not known; expected some of "
-                f"{', '.join(sorted(_KNOWN - _SPARK))}",
-                kind="unknown_option",
-            )
+            raise _unknown(name)
         place = place_of(given)
         if not given.get("table"):
             raise InvalidInputError(
@@ -286,6 +276,21 @@ def bytes_of(name: str, given: object) -> int:
             kind="bad_option",
         )
     return int(size["number"]) << _SHIFTS[size["unit"]]
+
+
+def _unknown(name: str) -> InvalidInputError:
+    """Returns the error for an option that is none."""
+    if name == "winner_test":
+        told = (
+            "option winner_test: the commit of a data source has no Spark session to test winners with; use "
+            "write_frame, or foreach_batch_sink, of seqstore.loaders.spark"
+        )
+    else:
+        told = (
+            f"option {name!r} of format seqstore is not known; expected some of "
+            f"{', '.join(sorted(_KNOWN - _SPARK))}"
+        )
+    return InvalidInputError(told, kind="unknown_option")
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:

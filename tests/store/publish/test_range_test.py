@@ -101,7 +101,7 @@ def model_rows(rows: Drawn, table: Table, sequence: str) -> list[ModelRow]:
 @pytest.mark.settings(IN_FILES)
 @pytest.mark.parametrize("sequence", ["", "s"], ids=["by arrival", "by sequence"])
 def test_shares_of_ranges_are_the_plan_of_all_keys(make_table: MakeTable, kind: str, sequence: str) -> None:
-    for number in range(by_form(3, 60)):
+    for number in range(by_form(3, 30)):
         seed = new_seed()
         random_of = random.Random(seed)
         table = new_table(make_table, kind, sequence, number)
@@ -121,7 +121,7 @@ def test_a_load_tested_by_ranges_ends_as_the_model_says(
     make_table: MakeTable, kind: str, sequence: str
 ) -> None:
     """Other loads, and compactions, are published between the test and the commit (K5, C18)."""
-    for number in range(by_form(3, 60)):
+    for number in range(by_form(3, 30)):
         seed = new_seed()
         random_of = random.Random(seed)
         table, model = new_table(make_table, kind, sequence, number), Model(["k"], bool(sequence))
@@ -164,7 +164,7 @@ def test_a_plan_brought_up_by_moved_keys_is_the_plan_of_the_later_version(
     make_table: MakeTable, kind: str, sequence: str
 ) -> None:
     made = 0
-    for number in range(by_form(3, 60)):
+    for number in range(by_form(3, 30)):
         seed = new_seed()
         random_of = random.Random(seed)
         table = new_table(make_table, kind, sequence, number)
