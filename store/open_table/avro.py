@@ -11,26 +11,34 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
-_PLAIN: Final[dict[str, Callable[[Any], bytes]]] = {}
+Encoder: TypeAlias = Callable[[Any], bytes]
+_PLAIN: Final[dict[str, Encoder]] = {}
 
 
-def encode(schema: Any, value: Any) -> bytes:
-    """Returns the bytes of a value; an optional one is None or a value of its second branch."""
+def encoder(schema: Any) -> Encoder:
+    """Returns the function that encodes values; an optional one is None or a value of its second branch."""
     if isinstance(schema, str):
-        return _PLAIN[schema](value)
+        return _PLAIN[schema]
     if isinstance(schema, list):
-        return b"\x00" if value is None else b"\x02" + encode(schema[1], value)
+        present = encoder(schema[1])
+        return lambda value: b"\x00" if value is None else b"\x02" + present(value)
     if schema["type"] == "record":
-        return b"".join(encode(each["type"], value.get(each["name"])) for each in schema["fields"])
-    items = schema["items"]
-    is_map = schema.get("logicalType") == "map"
-    values = [{"key": key, "value": each} for key, each in value.items()] if is_map else list(value)
-    block = _long(len(values)) + b"".join(encode(items, each) for each in values) if values else b""
-    return block + b"\x00"
+        fields = [(each["name"], encoder(each["type"])) for each in schema["fields"]]
+        return lambda value: b"".join([encode(value.get(name)) for name, encode in fields])
+    return _array_encoder(encoder(schema["items"]), is_map=schema.get("logicalType") == "map")
+
+
+def _array_encoder(item: Encoder, *, is_map: bool) -> Encoder:
+    def encode(value: Any) -> bytes:
+        values = [{"key": key, "value": each} for key, each in value.items()] if is_map else list(value)
+        block = _long(len(values)) + b"".join([item(each) for each in values]) if values else b""
+        return block + b"\x00"
+
+    return encode
 
 
 def container(schema: Mapping[str, Any], metadata: Mapping[str, bytes], rows: Sequence[bytes]) -> bytes:

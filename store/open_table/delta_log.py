@@ -19,6 +19,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -366,6 +367,7 @@ def _mapping(schema: TableSchema, known: Mapping[str, Any]) -> dict[str, str]:
     return {"delta.columnMapping.mode": "id", _LARGEST: str(max(largest_id(schema), largest))}
 
 
+@cache
 def _program_version() -> str:
     try:
         return version("seqstore")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from seqstore.store.open_table.avro import container, encode
+from seqstore.store.open_table.avro import container, encoder
 from seqstore.store.open_table.iceberg_deletes import PATH_ID
 from seqstore.store.open_table.iceberg_state import Deletes, ShownFile
 
@@ -65,7 +65,16 @@ _SINCE_3: Final = [
     _optional(144, "content_offset", "long"),
     _optional(145, "content_size_in_bytes", "long"),
 ]
-_FILE_FIELDS: Final = {2: [*_DATA_FILE, _SINCE_3[1]], 3: [*_DATA_FILE, *_SINCE_3]}
+_FILES: Final = {
+    number: {"type": "record", "name": "r2", "fields": fields}
+    for number, fields in ((2, [*_DATA_FILE, _SINCE_3[1]]), (3, [*_DATA_FILE, *_SINCE_3]))
+}
+_START_FIELDS: Final = [
+    _field(0, "status", "int"),
+    _optional(1, "snapshot_id", "long"),
+    _optional(3, "sequence_number", "long"),
+    _optional(4, "file_sequence_number", "long"),
+]
 _LIST_FIELDS: Final = [
     _field(500, "manifest_path", "string"),
     _field(501, "manifest_length", "long"),
@@ -82,6 +91,17 @@ _LIST_FIELDS: Final = [
     _field(514, "deleted_rows_count", "long"),
     _optional(519, "key_metadata", "bytes"),
 ]
+_LISTS: Final = {
+    2: {"type": "record", "name": "manifest_file", "fields": _LIST_FIELDS},
+    3: {
+        "type": "record",
+        "name": "manifest_file",
+        "fields": [*_LIST_FIELDS, _optional(520, "first_row_id", "long")],
+    },
+}
+_ENCODE_START: Final = encoder({"type": "record", "name": "start", "fields": _START_FIELDS})
+_ENCODE_FILE: Final = {number: encoder(schema) for number, schema in _FILES.items()}
+_ENCODE_LINE: Final = {number: encoder(schema) for number, schema in _LISTS.items()}
 
 
 @dataclass(frozen=True)
@@ -130,7 +150,6 @@ class ManifestWriter:
         self._location = location
         self._snapshot = snapshot
         self._sequence = sequence
-        self._file = {"type": "record", "name": "r2", "fields": _FILE_FIELDS[version]}
 
     def data_file(self, file: ShownFile, metrics: Mapping[str, Any], *, is_new: bool) -> bytes:
         """Returns the description of a data file. The id of a new one's first row follows from the list."""
@@ -164,7 +183,7 @@ class ManifestWriter:
         )
 
     def _described(self, **values: Any) -> bytes:
-        return encode(self._file, {"partition": {}, **values})
+        return _ENCODE_FILE[self._version]({"partition": {}, **values})
 
     def manifest(
         self, path: str, entries: Sequence[Entry], schema: Mapping[str, Any], first_row: int | None
@@ -175,12 +194,6 @@ class ManifestWriter:
             path: its name below the directory of the table.
             first_row: the id of the first row of its new data files, None for hidden rows.
         """
-        fields = [
-            _field(0, "status", "int"),
-            _optional(1, "snapshot_id", "long"),
-            _optional(3, "sequence_number", "long"),
-            _optional(4, "file_sequence_number", "long"),
-        ]
         content = _DELETES if first_row is None else _DATA
         head = {
             "schema": json.dumps(schema),
@@ -190,10 +203,9 @@ class ManifestWriter:
             "format-version": str(self._version),
             "content": "deletes" if content else "data",
         }
-        start = {"type": "record", "name": "start", "fields": fields}
         whole: dict[str, Any] = {"type": "record", "name": "manifest_entry"}
-        whole["fields"] = [*fields, _field(2, "data_file", self._file)]
-        rows = [encode(start, each.start()) + each.file for each in entries]
+        whole["fields"] = [*_START_FIELDS, _field(2, "data_file", _FILES[self._version])]
+        rows = [_ENCODE_START(each.start()) + each.file for each in entries]
         data = container(whole, {name: value.encode() for name, value in head.items()}, rows)
         return Manifest(data, self._line(path, len(data), content, entries, first_row))
 
@@ -219,10 +231,6 @@ class ManifestWriter:
 
     def manifest_list(self, manifests: Sequence[Manifest], parent: int | None, state: bytes) -> bytes:
         """Returns the list of the manifests of the snapshot."""
-        fields = (
-            [*_LIST_FIELDS, _optional(520, "first_row_id", "long")] if self._version > 2 else _LIST_FIELDS
-        )
-        schema = {"type": "record", "name": "manifest_file", "fields": fields}
         head = {
             "snapshot-id": str(self._snapshot),
             "parent-snapshot-id": "null" if parent is None else str(parent),
@@ -230,4 +238,5 @@ class ManifestWriter:
             "format-version": str(self._version),
         }
         encoded = {name: value.encode() for name, value in head.items()}
-        return container(schema, {**encoded, STATE: state}, [encode(schema, each.line) for each in manifests])
+        lines = [_ENCODE_LINE[self._version](each.line) for each in manifests]
+        return container(_LISTS[self._version], {**encoded, STATE: state}, lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from seqstore.store.open_table.appearance import Appearance, OpenFile
@@ -17,13 +18,26 @@ from seqstore.store.open_table.iceberg_state import Deletes, ShownFile, Snapshot
 _METRICS: Final = ("lower_bounds", "upper_bounds", "value_counts", "null_value_counts")
 
 
+@dataclass
+class KnownFile:
+    """What does not change about a data file from one snapshot to the next.
+
+    Attributes:
+        metrics: of its columns.
+        described: its description in a manifest as a file that exists already, None before the first.
+    """
+
+    metrics: Mapping[str, Any]
+    described: bytes | None = None
+
+
 class SnapshotWriter:
     """Writes the files of one snapshot, up to the list of its manifests.
 
     Args:
         metadata: of the appearance, without the snapshot.
         before: the files of the snapshot before, none where the history begins.
-        known: metrics of data files by path, to which those of new files are added.
+        known: data files by path, to which new files are added.
     """
 
     def __init__(
@@ -32,7 +46,7 @@ class SnapshotWriter:
         appearance: Appearance,
         metadata: dict[str, Any],
         before: SnapshotFiles,
-        known: dict[str, Mapping[str, Any]],
+        known: dict[str, KnownFile],
     ) -> None:
         self._files = files
         self._appearance = appearance
@@ -137,10 +151,15 @@ class SnapshotWriter:
         for file in self._appearance.files:
             shown = state.files[file.path]
             is_new = shown.sequence == self._sequence
-            metrics = self._known.get(file.path)
-            if metrics is None:
-                metrics = self._known[file.path] = column_metrics(file.segment)
-            described = self._writer.data_file(shown, metrics, is_new=is_new)
+            known = self._known.get(file.path)
+            if known is None:
+                known = self._known[file.path] = KnownFile(column_metrics(file.segment))
+            if is_new:
+                described = self._writer.data_file(shown, known.metrics, is_new=True)
+            elif known.described is None:
+                described = known.described = self._writer.data_file(shown, known.metrics, is_new=False)
+            else:
+                described = known.described
             status = ADDED if is_new else EXISTING
             entries.append(Entry(status, shown.sequence, shown.snapshot, described, shown.rows))
         entries.sort(key=lambda entry: entry.status)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -58,6 +58,11 @@ class ShownFile:
         """Returns the same file with other hidden rows."""
         return replace(self, deletes=deletes, segment=segment)
 
+    def to_row(self) -> list[Any]:
+        """Returns the values of the fields in their order."""
+        deletes = None if self.deletes is None else [*vars(self.deletes).values()]
+        return [*[*vars(self).values()][:-1], deletes]
+
 
 @dataclass
 class SnapshotFiles:
@@ -74,7 +79,7 @@ class SnapshotFiles:
 
     def to_bytes(self) -> bytes:
         """Returns the form in a manifest list."""
-        text = json.dumps({"files": [astuple(each) for each in self.files.values()], "packed": self.packed})
+        text = json.dumps({"files": [each.to_row() for each in self.files.values()], "packed": self.packed})
         return f"{zlib.crc32(text.encode()):08x}{text}".encode()
 
     @classmethod

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any, Final
 
 from seqstore.store.errors import UnavailableError
@@ -23,7 +22,7 @@ from seqstore.store.open_table.avro import metadata_of
 from seqstore.store.open_table.iceberg_files import MetadataFiles, metadata_name
 from seqstore.store.open_table.iceberg_manifest import STATE
 from seqstore.store.open_table.iceberg_metadata import TABLE, VERSION, next_metadata, numbered
-from seqstore.store.open_table.iceberg_snapshot import SnapshotWriter
+from seqstore.store.open_table.iceberg_snapshot import KnownFile, SnapshotWriter
 from seqstore.store.open_table.iceberg_state import SnapshotFiles
 from seqstore.store.segment.disk import Disk
 
@@ -47,7 +46,7 @@ class IcebergTable:
         self._number = 0
         self._metadata: dict[str, Any] = {}
         self._state = SnapshotFiles()
-        self._known: dict[str, Mapping[str, Any]] = {}
+        self._known: dict[str, KnownFile] = {}
 
     @property
     def shown(self) -> int:
@@ -64,6 +63,7 @@ class IcebergTable:
         if self._number and self.files.has(self._number) and not self.files.has(self._number + 1):
             return
         self._number, self._metadata, self._state = 0, {}, SnapshotFiles()
+        self._known.clear()
         if not self.files.exists():
             return
         self.files.remove_unfinished()
@@ -114,6 +114,8 @@ class IcebergTable:
             begun = self._metadata.get("location") != self.files.location or (
                 self._metadata.get("format-version") != appearance.schema.iceberg_version
             )
+            if begun:
+                self._known.clear()
             before = SnapshotFiles() if begun else self._state  # a moved table has other locations
             number = self._number + 1
             metadata = next_metadata(

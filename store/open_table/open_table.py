@@ -45,6 +45,7 @@ from seqstore.store.runtime.forks import new_lock
 from seqstore.store.schema.column import DELETE_SIGN, initial_values
 from seqstore.store.schema.field_ids import file_column, require_open_types
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.segment.deferred_disk import DeferredDisk
 from seqstore.store.segment.delete_bitmap import bitmap_of
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import new_segment_id
@@ -264,11 +265,13 @@ class OpenTable:
             known = {name: tx.require("segments", key)["meta"] for name, key in keys.items()}
         fresh = [each for each in inline if known[each.segment.meta.id]["home"] == INLINE]
         written: list[Segment] = []
+        unsynced = DeferredDisk(self._disk)
         try:
             for each in fresh:
-                meta = self._write_out(each.segment)
+                meta = self._write_out(unsynced, each.segment)
                 written.append(each.segment.described_by(meta))
             if written:
+                unsynced.settle()
                 self._disk.sync_directory(table.loader.directory)
                 failpoint.hit("open.written_out")
                 self._adopt(written, keys)
@@ -292,14 +295,14 @@ class OpenTable:
                     tx.put("segments", key, {**record, "meta": segment.meta.to_record()})
                     tx.delete("inline", key)
 
-    def _write_out(self, segment: Segment) -> SegmentMeta:
+    def _write_out(self, disk: Disk, segment: Segment) -> SegmentMeta:
         """Writes a file with the rows of an inline segment; returns the segment's description with it."""
         table, schema = self._table, segment.schema
         file_id = new_segment_id()
         home, codec = schema.storage_format, schema.compression
         meta = replace(segment.meta, id=file_id, file="", home=home, compression=codec)
         written = write_segment(
-            self._disk,
+            disk,
             table.loader.directory,
             meta,
             segment.batch(0),

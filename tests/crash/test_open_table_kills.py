@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -59,6 +61,25 @@ def test_a_version_whose_process_was_killed_before_its_time_is_shown_by_the_next
     with Store.open(tmp_path / "data"):
         pass
     assert sorted(open_delta(root).read().column("k").to_pylist()) == [1, 2]
+
+
+@pytest.mark.parametrize("formats", ["delta", "iceberg"])
+def test_a_process_that_ends_without_closing_shows_its_last_version(tmp_path: Path, formats: str) -> None:
+    """The interpreter starts no thread any more by then, and several files are to be synced."""
+    root = made(tmp_path / "data", every=3600, formats=formats)
+    program = _PROGRAM.replace("time.sleep(100)", "")
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "data")], capture_output=True, text=True, check=True
+    )
+    assert ended.stderr == ""
+    if formats == "delta":
+        found = open_delta(root).read().to_pylist()
+    else:
+        pytest.importorskip("pyiceberg")
+        from tests.support.lake.iceberg_reader import static_table
+
+        found = static_table(root).scan().to_arrow().to_pylist()
+    assert sorted(tuple(row.values()) for row in found) == [(1, "second"), (2, "second")]
 
 
 @pytest.mark.parametrize("point", ["open.written_out", "open.before_commit", "open.after_commit"])
