@@ -33,16 +33,23 @@ from tests.support.http_server import ServerProcess
 CREATE = "CREATE TABLE {} (k BIGINT, v VARCHAR(10)) UNIQUE KEY (k) DISTRIBUTED BY HASH (k)"
 pytestmark = [pytest.mark.crash, *(pytest.mark.sql(CREATE.format(name)) for name in ("one", "two"))]
 ROWS = 120_000  # of a file: enough to be in the middle of it
+FEW_ROWS = 2_000  # of a file where a failpoint says when the job is killed
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
+def rows() -> int:
+    """Of each file."""
+    return ROWS
+
+
+@pytest.fixture
+def files(tmp_path: Path, rows: int) -> Path:
     """Two files for each of two tables."""
     folder = tmp_path / "files"
     folder.mkdir()
     for name in ("one", "two"):
         for part in range(2):
-            keys = range(part * ROWS, (part + 1) * ROWS)
+            keys = range(part * rows, (part + 1) * rows)
             (folder / f"{name}{part}.csv").write_text("".join(f"{k},{name}\n" for k in keys))
     return folder
 
@@ -63,9 +70,9 @@ def counts(store: Store) -> tuple[int, int]:
     return store.table("db.one").count(), store.table("db.two").count()
 
 
-def assert_loaded_once(store: Store) -> None:
+def assert_loaded_once(store: Store, rows: int = ROWS) -> None:
     """Both tables have all rows, of one version under one label, and no file is left of other attempts."""
-    assert counts(store) == (2 * ROWS, 2 * ROWS)
+    assert counts(store) == (2 * rows, 2 * rows)
     for name in ("one", "two"):
         table = store.table(f"db.{name}")
         assert [info.label for info in table.history() if info.label] == ["job"]
@@ -114,11 +121,12 @@ def test_a_killed_job_that_nobody_resumes_is_cancelled_and_its_label_free(store:
     assert_loaded_once(store)
 
 
+@pytest.mark.parametrize("rows", [FEW_ROWS], ids=["few rows"])
 @pytest.mark.parametrize(
     ("failpoint", "is_published"), [("publish.before_commit", False), ("publish.after_commit", True)]
 )
 def test_killed_around_the_commit_point_rows_label_and_state_agree(
-    store: Store, files: Path, failpoint: str, is_published: bool, monkeypatch: pytest.MonkeyPatch
+    store: Store, files: Path, rows: int, failpoint: str, is_published: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FINISHED is in the same commit as the rows: a job is never both visible and cancelled."""
     jobs = LoadJobs(store.catalog)
@@ -134,7 +142,7 @@ def test_killed_around_the_commit_point_rows_label_and_state_agree(
         assert counts(store) == (0, 0)
         assert resume(store) == [job_id]
         assert wait_for(jobs, job_id, lambda job: job.has_ended).state == FINISHED
-    assert_loaded_once(store)
+    assert_loaded_once(store, rows)
 
 
 @pytest.mark.torture
