@@ -94,6 +94,6 @@ def test_workers_of_this_host_run_the_python_of_the_driver(tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=200,
+        timeout=600,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[0, 1, 2]"), done.stderr

@@ -295,7 +295,7 @@ def test_a_driver_killed_right_after_a_load_repeats_nothing(
         env=os.environ | {"PYTHONPATH": MODULES},
         capture_output=True,
         check=False,
-        timeout=200,
+        timeout=600,
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert rows_of(data_dir) == {1: "a", 2: "b"}
