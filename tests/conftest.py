@@ -60,10 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if unfit:
         config.hook.pytest_deselected(items=unfit)
         items[:] = [item for item in items if _is_asked_for(item)]
-    marked = [item for item in items if item.get_closest_marker("spark")]
-    missing = missing_requirement() if marked else None
+    starting = [item for item in items if _starts_spark(item)]
+    missing = missing_requirement() if starting else None
     if missing is not None:
-        for item in marked:
+        for item in starting:
             item.add_marker(pytest.mark.skip(reason=missing))
 
 
@@ -73,6 +73,11 @@ def _is_asked_for(item: pytest.Item) -> bool:
         return False
     marker = item.get_closest_marker("executors")
     return marker is None or spark_master() in (marker.args or CLUSTERS)
+
+
+def _starts_spark(item: pytest.Item) -> bool:
+    """Whether the test is marked `spark`, or uses the session without the marker."""
+    return item.get_closest_marker("spark") is not None or "spark" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection_finish() -> None:

@@ -505,6 +505,7 @@ def test_50_of_two_queries_on_one_checkpoint_one_commits_a_batch_and_the_other_i
     assert rows_of(data_dir) == {1: "first", 2: "next", 3: "another"}
 
 
+@pytest.mark.spark
 def test_every_format_of_change_streams_is_read(
     in_query: SparkSession, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -526,6 +527,7 @@ def test_every_format_of_change_streams_is_read(
     assert rows_of(data_dir) == {1: "a", 2: "b", 3: "c", 4: "d"}
 
 
+@pytest.mark.spark
 def test_messages_of_a_change_stream_are_read_on_the_driver(in_query: SparkSession, data_dir: Path) -> None:
     """CS1: keys, deletes, heartbeats and bad messages of a frame as the Kafka source makes it."""
     messages = [
