@@ -22,7 +22,7 @@ from tests.support.faults.file_works import works
 from tests.weight import by_form, torture_minutes
 
 POINTS = by_form(1, 3)
-FAULTS_DRAWN = by_form(4, len(FAULTS))  # of each work; the kill and the loss of power are always among them
+FAULTS_DRAWN = by_form(3, len(FAULTS))  # of each work; the kill and the loss of power are always among them
 ALWAYS = ("kill", "power")
 WORKS = list(works(Path("inbox")))
 STORED_EVERY = 20
