@@ -8,13 +8,12 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from tests.support.children import MODULES
 from tests.support.documents import ROOT, RUNNABLE, SHOWN, Reader, fence_count, read_blocks
@@ -71,14 +70,12 @@ NAMED: Final = sorted(
 UNMET: Final = [(page, needs) for page, needs in NAMED if needs in NEEDS and not NEEDS[needs]()]
 
 
-def _runs() -> list[ParameterSet]:
-    """Every page with blocks; those that start Spark are marked."""
-    runs = []
-    for page, blocks in BLOCKS.items():
-        has_spark = any(block.needs == JAVA and (page, JAVA) not in UNMET for block in blocks)
-        if any(block.kind in RUNNABLE for block in blocks):
-            runs.append(pytest.param(page, marks=[pytest.mark.spark] if has_spark else []))
-    return runs
+SPARK_PAGES: Final = [page for page, needs in NAMED if needs == JAVA and (page, JAVA) not in UNMET]
+PLAIN_PAGES: Final = [
+    page
+    for page, blocks in BLOCKS.items()
+    if page not in SPARK_PAGES and any(block.kind in RUNNABLE for block in blocks)
+]
 
 
 def run_page(page: str, directory: Path) -> None:
@@ -91,29 +88,38 @@ def run_page(page: str, directory: Path) -> None:
     assert reader.runs + len(unmet) == sum(block.kind in RUNNABLE for block in BLOCKS[page])
 
 
-def run_page_in_new_process(page: str, directory: Path) -> None:
-    """Runs a page that starts Spark: its JVM keeps the directory in which the process started it."""
-    program = "import sys; from pathlib import Path; from tests.docs.test_examples import run_page; "
-    program += "run_page(sys.argv[1], Path.cwd())"
+def run_pages(pages: Sequence[str], directory: Path) -> None:
+    """Runs pages one after the other in a directory, which each of them finds empty."""
+    for page in pages:
+        print(page)
+        run_page(page, directory)
+        for left in directory.iterdir():
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+@pytest.mark.parametrize("page", PLAIN_PAGES)
+def test_examples_print_what_the_page_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_page(page, tmp_path)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_examples_with_spark_print_what_the_page_shows(tmp_path: Path) -> None:
+    """In a process of their own: its JVM keeps the directory in which it was started. It costs more than the
+    pages, so that all share it."""
+    program = "import sys; from pathlib import Path; from tests.docs.test_examples import run_pages; "
+    program += "run_pages(sys.argv[1:], Path.cwd())"
     done = subprocess.run(
-        [sys.executable, "-c", program, page],
-        cwd=directory,
+        [sys.executable, "-c", program, *SPARK_PAGES],
+        cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": MODULES},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize("page", _runs())
-def test_examples_print_what_the_page_shows(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if (page, JAVA) in NAMED and (page, JAVA) not in UNMET:
-        run_page_in_new_process(page, tmp_path)
-        return
-    monkeypatch.chdir(tmp_path)
-    run_page(page, tmp_path)
 
 
 @pytest.mark.parametrize(("page", "needs"), UNMET)
