@@ -148,7 +148,7 @@ def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> P
         if len(touched):
             filled = _filled_again(filled, pending.lone_delta, touched, now, filling)
             return PreparedWrite(filled, now, make_plan(now, filled.published, filled.stale))
-    only_grew = only_moved and set(before.segments) <= set(now.segments)
+    only_grew = only_moved and now.has_all_of(before)
     is_one = len(filled.published) == 1 and not filled.stale
     if only_grew and is_one and len(arrived.segments) <= _ARRIVED_MAX:
         plan = extend_plan(prepared.plan, before, now, filled.published[0])

@@ -141,8 +141,16 @@ class TableState:
         return found if live.all() else found.take(live)
 
     def since(self, before: TableState) -> TableState:
-        """Returns this version with only those segments that an earlier state does not have."""
-        return self.with_only([slot for slot in self.segments if slot not in before.segments])
+        """Returns this version with only those segments that an earlier state does not have.
+
+        States that were loaded apart give one segment different slots, so ids are compared.
+        """
+        slots = [slot for slot, live in self.segments.items() if live.segment.meta.id not in before.slot_of]
+        return self.with_only(slots)
+
+    def has_all_of(self, before: TableState) -> bool:
+        """Returns whether no segment of an earlier state has left."""
+        return before.slot_of.keys() <= self.slot_of.keys()
 
     def with_schema(self, schema: TableSchema) -> TableState:
         """Returns this version as of a revision that leaves its rows as they are."""

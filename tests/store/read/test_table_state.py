@@ -106,3 +106,20 @@ def test_segments_that_are_gone_are_not_kept_open(table: Table, behind: Table) -
     table.optimize()
     caught_up = behind.state()
     assert set(behind.loader._segments) == set(caught_up.slot_of)
+
+
+def test_states_that_were_loaded_apart_compare_by_segment(store: Store, table: Table) -> None:
+    """A load gives slots in the order of ids, and later versions in the order of commits."""
+    slow = table.begin_load(label="slow")
+    slow.write(pa.table({"k": [1], "v": [1], "w": [1]}))
+    slow.precommit()  # its segment has an earlier id than the next one
+    put(table, range(200, 210), v=2)
+    before = table.state()
+    store.commit_transaction(label="slow", database="db")
+    with store.catalog.read() as tx:
+        now = table.loader.load(tx, table.version)
+    renumbered = [i for i, slot in now.slot_of.items() if before.slot_of.get(i, slot) != slot]
+    assert renumbered, "slots differ, else this tells nothing"
+    arrived = now.since(before)
+    assert [live.created for live in arrived.segments.values()] == [table.version]
+    assert now.has_all_of(before)
