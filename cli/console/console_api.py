@@ -8,6 +8,7 @@ GET  /api/console/table/{db}/{table}        columns; with /versions, /segments, 
 GET  /api/console/loads, jobs               of tables that the user may load                (LOAD)
 GET  /api/console/rejected/{transaction}    rows that a load left out                       (LOAD)
 PUT  /api/console/load/{db}/{table}         a stream load                                   (LOAD)
+POST /api/console/preview/{db}/{table}      first rows of a Parquet or ORC file             (LOAD)
 POST /api/console/query, download           statements, with the privileges of each
 GET  /api/console/names                     completion
 GET  /api/console/server                    processes of the user; of all, and resources    (ADMIN)
@@ -28,11 +29,19 @@ from aiohttp import web
 from seqstore import __version__
 from seqstore.cli.clients.audit_log import Event
 from seqstore.cli.clients.sessions import ServerSessions
-from seqstore.cli.console import audit_tail, load_view, queries, server_view, table_list, table_view
+from seqstore.cli.console import (
+    audit_tail,
+    file_preview,
+    load_view,
+    queries,
+    server_view,
+    table_list,
+    table_view,
+)
 from seqstore.cli.console.completion import completions
 from seqstore.cli.console.findings import findings
 from seqstore.cli.console.lateness import lateness
-from seqstore.cli.console.replies import answered, number_in, object_in, reply
+from seqstore.cli.console.replies import answered, bytes_in, number_in, object_in, reply
 from seqstore.cli.console.static_files import page, static_file
 from seqstore.cli.sql_words import functions, sql_words
 from seqstore.cli.web.routes import LOAD, NONE, STATEMENT, Handler, Route, route
@@ -88,6 +97,7 @@ class ConsoleApi:
             route("GET", "/api/console/jobs", self.jobs),
             route("GET", "/api/console/rejected/{}", self.rejected),
             route("PUT", "/api/console/load/{}/{}", self._load, LOAD),
+            route("POST", "/api/console/preview/{}/{}", self.preview),
             route("POST", "/api/console/query", self.query, STATEMENT),
             route("POST", "/api/console/download", self.download, STATEMENT),
             route("GET", "/api/console/names", self.names),
@@ -244,6 +254,25 @@ class ConsoleApi:
         return reply(
             await asyncio.to_thread(lambda: load_view.rejected(self._store, self._account(user), number))
         )
+
+    @answered
+    async def preview(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
+        """Serves POST /api/console/preview/{db}/{table}?format=...&size=...&parts=...&last=1."""
+        self._store.accounts.require(user, "LOAD", *names)
+        form, size = request.query.get("format", ""), number_in(request, "size", 0, _COUNT_MAX)
+        if form not in file_preview.FORMATS:
+            raise InvalidInputError(
+                f"format: expected parquet or orc, found {form[:40]!r}", kind="bad_request"
+            )
+        parts = file_preview.parts_in(request, size)
+        body = await bytes_in(request, file_preview.SENT_BYTES_MAX)
+        is_last = request.query.get("last") == "1"
+
+        def found() -> dict[str, Any]:
+            schema = self._store.table(".".join(names)).schema
+            return file_preview.preview(form, size, parts, body, schema, is_last=is_last)
+
+        return reply(await asyncio.to_thread(found))
 
     # ------------------------------------------------------------------------------------------ statements
 

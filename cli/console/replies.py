@@ -65,19 +65,28 @@ def _place(error: StoreError) -> dict[str, int] | None:
     return {name: error.fields[name] for name in ("line", "column", "offset")}
 
 
+async def bytes_in(request: web.BaseRequest, most: int) -> bytes:
+    """Reads a body.
+
+    Raises:
+        InvalidInputError: it has more than `most` bytes.
+    """
+    body = bytearray()
+    async for piece in request.content.iter_any():
+        body += piece
+        if len(body) > most:
+            raise InvalidInputError(f"the body has more than {most} bytes", kind="bad_request")
+    return bytes(body)
+
+
 async def object_in(request: web.BaseRequest) -> dict[str, Any]:
     """Reads the JSON object in a body.
 
     Raises:
         InvalidInputError: it is something else, or too large.
     """
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > _BODY_BYTES_MAX:
-            raise InvalidInputError(f"the body has more than {_BODY_BYTES_MAX} bytes", kind="bad_request")
     try:
-        found = json.loads(body)
+        found = json.loads(await bytes_in(request, _BODY_BYTES_MAX))
     except ValueError as error:
         raise InvalidInputError(f"the body is no JSON: {error}", kind="bad_request") from error
     if not isinstance(found, dict):

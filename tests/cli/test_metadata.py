@@ -377,6 +377,7 @@ ROUTES = [
     ("GET", "/api/console/jobs"),
     ("GET", "/api/console/rejected/{}"),
     ("PUT", "/api/console/load/{}/{}"),
+    ("POST", "/api/console/preview/{}/{}"),
     ("POST", "/api/console/query"),
     ("POST", "/api/console/download"),
     ("GET", "/api/console/names"),

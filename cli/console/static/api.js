@@ -1,5 +1,10 @@
 // Requests to the server that the page came from; there are no others.
 
+// Of a file that is shown before it is loaded: sent whole up to here, else its end first.
+const WHOLE_BYTES = 1 << 20;
+const TAIL_BYTES = 1 << 16;
+const ROUNDS = 12;
+
 let lostLogin = () => {};
 
 /** Sets what happens when the login has ended. */
@@ -32,6 +37,21 @@ export async function get(path, parameters = {}, signal = undefined) {
 export async function post(path, body, signal = undefined) {
   const headers = { "Content-Type": "application/json" };
   return answer(await fetch(`/api/console/${path}`, { method: "POST", headers, body: JSON.stringify(body), signal }));
+}
+
+/**
+ * Asks for the first rows of a Parquet or ORC file: sends its end, then the ranges that the server names.
+ * Returns {columns, rows, rows_total}.
+ */
+export async function preview(database, table, file, format) {
+  const path = `/api/console/preview/${encodeURIComponent(database)}/${encodeURIComponent(table)}`;
+  let parts = file.size <= WHOLE_BYTES ? [[0, file.size]] : [[file.size - TAIL_BYTES, file.size]];
+  for (let round = 1; ; round++) {
+    const given = new URLSearchParams({ format, size: file.size, parts: parts.map((part) => part.join("-")).join(","), last: round === ROUNDS ? "1" : "" });
+    const found = await answer(await fetch(`${path}?${given}`, { method: "POST", body: new Blob(parts.map(([from, to]) => file.slice(from, to))) }));
+    if (!found.needs) return found;
+    parts = found.needs;
+  }
 }
 
 /** Runs statements; returns the outcome of each. */

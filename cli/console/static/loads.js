@@ -1,6 +1,6 @@
 // Loads and jobs: newest loads with their errors and rejected rows, routine loads, and the upload of a file.
 
-import { get, load, query, quoted } from "./api.js";
+import { get, load, preview as firstRows, query, quoted } from "./api.js";
 import { badge, bytes, card, count, field, fill, grid, h, moment, note } from "./dom.js";
 import { delimiterNames, guess, parseText } from "./preview.js";
 import { write } from "./sql.js";
@@ -84,7 +84,10 @@ function upload(session) {
     fill(known, found.tables.filter((each) => each.privileges.includes("LOAD")).map((each) => h("option", { value: `${each.database}.${each.name}` })));
   });
   const look = async () => {
-    if (!chosen.file || !target.value.includes(".")) return;
+    const wanted = target.value;
+    if (!chosen.file || !wanted.includes(".") || (chosen.shown === chosen.file && chosen.target === wanted)) return;
+    chosen.shown = chosen.file; // the input tells of its change when it is left, by a click on a button below, too
+    chosen.target = wanted;
     const [database, ...rest] = target.value.split(".");
     try {
       const about = await get(`table/${encodeURIComponent(database)}/${encodeURIComponent(rest.join("."))}`);
@@ -125,13 +128,16 @@ function mapping(session, file, { database, name }, about, guessed, text) {
   separator.value = guessed.separator;
   hasNames.checked = guessed.hasNames;
   let targets = [];
+  let fileColumns = null; // of Parquet and ORC, which have names
 
   const headers = () => {
     const found = { format: format.value === "csv" && hasNames.checked ? "csv_with_names" : format.value };
     if (format.value === "csv") found.column_separator = separator.value === "\t" ? "\\t" : separator.value;
     if (format.value === "csv") found.enclose = '"';
     if (format.value === "json") found[guessed.isList ? "strip_outer_array" : "read_json_by_line"] = "true";
-    if (targets.length) found.columns = targets.map((select, i) => (select.value ? quoted(select.value) : `skipped_${i + 1}`)).join(",");
+    if (fileColumns) found.columns = byNames(fileColumns, targets);
+    else if (targets.length) found.columns = targets.map((select, i) => (select.value ? quoted(select.value) : `skipped_${i + 1}`)).join(",");
+    if (!found.columns) delete found.columns;
     if (label.value) found.label = label.value;
     if (Number(ratio.value) > 0) found.max_filter_ratio = ratio.value;
     return found;
@@ -140,23 +146,39 @@ function mapping(session, file, { database, name }, about, guessed, text) {
     const given = Object.entries(headers()).map(([key, value]) => `  -H '${key}: ${value.replaceAll("'", "'\\''")}' \\`).join("\n");
     curl.textContent = `curl --location-trusted -u '${session.user}' \\\n${given}\n  -T '${file.name.replaceAll("'", "'\\''")}' \\\n  '${location.origin}/api/${encodeURIComponent(database)}/${encodeURIComponent(name)}/_stream_load'`;
   };
-  const draw = () => {
+  const choice = (i, value) => {
+    const select = h("select", { "aria-label": `Column ${i + 1} of the file` }, h("option", { value: "" }, "(left out)"), about.columns.map((column) => h("option", { value: column.name }, column.name)));
+    select.value = value;
+    select.addEventListener("change", showCurl);
+    return select;
+  };
+  const draw = async () => {
     targets = [];
+    fileColumns = null;
     const isText = ["csv"].includes(format.value);
     if (isText) {
       const rows = parseText(text, separator.value).slice(0, 12);
       const found = guess(file.name, text, about.columns, separator.value, hasNames.checked);
-      targets = found.mapped.map((value, i) => {
-        const select = h("select", { "aria-label": `Column ${i + 1} of the file` }, h("option", { value: "" }, "(left out)"), about.columns.map((column) => h("option", { value: column.name }, column.name)));
-        select.value = value;
-        select.addEventListener("change", showCurl);
-        return select;
-      });
+      targets = found.mapped.map((value, i) => choice(i, value));
       const body = hasNames.checked ? rows.slice(1) : rows;
-      fill(preview, h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "First rows" }, h("table", {}, h("caption", { class: "hidden" }, "First rows and their columns"),
-        h("thead", {}, h("tr", {}, targets.map((select) => h("th", { scope: "col" }, select)))), h("tbody", {}, body.map((row) => h("tr", {}, targets.map((_, i) => h("td", {}, row[i] ?? ""))))))));
+      fill(preview, sample(targets.map((select) => [select]), body));
     } else if (format.value === "json") fill(preview, h("pre", { class: "block", tabindex: "0" }, text.slice(0, 2000)));
-    else fill(preview, note("good", "The columns of the file are matched by their names."));
+    else {
+      const wanted = format.value;
+      fill(preview, note("good", "Reading the first rows …"));
+      const found = await firstRows(database, name, file, wanted).catch((error) => ({ error }));
+      if (format.value !== wanted) return;
+      if (found.error) fill(preview, note("warning", `The columns of the file are matched by their names. ${found.error.message}`));
+      else {
+        fileColumns = found.columns;
+        targets = fileColumns.map((column, i) => choice(i, column.target));
+        const without = fileColumns.filter((column) => !column.has_values).length;
+        fill(preview, h("p", { class: "small soft" }, `${count(found.rows_total)} rows, the first ${count(found.rows.length)} of them:`),
+          found.rows.length && without ? note("warning", `The first values of ${count(without)} columns are too far into the file to be shown.`) : null,
+          sample(targets.map((select, i) => [select, h("div", {}, fileColumns[i].name), h("div", { class: "small" }, fileColumns[i].type)]),
+            found.rows.map((row) => row.map((value, i) => (fileColumns[i].has_values ? value ?? h("span", { class: "null" }, "NULL") : "…")))));
+      }
+    }
     showCurl();
   };
   for (const input of [format, separator, hasNames]) input.addEventListener("change", draw);
@@ -175,6 +197,21 @@ function mapping(session, file, { database, name }, about, guessed, text) {
   draw();
   return [h("div", { class: "row" }, field("Format", format), field("Separator", separator), field("First line has names", hasNames), field("Label", label), field("Rejected share allowed", ratio)), preview,
     h("h2", {}, "The same by curl"), curl, h("div", { class: "row" }, button), result];
+}
+
+/** Returns the header that names the columns of a file with names, "" where all are loaded by their own names. */
+function byNames(columns, targets) {
+  const pairs = columns.map((column, i) => [column.name, targets[i].value]);
+  if (pairs.every(([own, target]) => own.toLowerCase() === target.toLowerCase())) return "";
+  const used = pairs.filter(([, target]) => target);
+  const renamed = used.filter(([own, target]) => own.toLowerCase() !== target.toLowerCase());
+  return [...used.map(([own]) => quoted(own)), ...renamed.map(([own, target]) => `${quoted(target)}=${quoted(own)}`)].join(",");
+}
+
+/** A table of the first rows of a file; each heading begins with the column that it is for. */
+function sample(heads, rows) {
+  return h("div", { class: "scroll low", tabindex: "0", role: "region", "aria-label": "First rows" }, h("table", {}, h("caption", { class: "hidden" }, "First rows and their columns"),
+    h("thead", {}, h("tr", {}, heads.map((parts) => h("th", { scope: "col" }, parts)))), h("tbody", {}, rows.map((row) => h("tr", {}, heads.map((_, i) => h("td", {}, row[i] ?? "")))))));
 }
 
 async function showReply(place, reply) {

@@ -12,6 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
 import pytest
 
 from seqstore import Store
@@ -221,6 +225,36 @@ def test_a_file_is_dropped_mapped_and_loaded(page: Any, client: Client) -> None:
     page.get_by_label("Label", exact=True).fill("dropped")
     page.get_by_role("button", name="into shop.orders").click()
     page.get_by_text("2 rows loaded").wait_for()
+
+
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+def test_a_file_with_a_footer_is_previewed_mapped_by_name_and_type_and_loaded(
+    page: Any, tmp_path: Path, form: str
+) -> None:
+    """The file of Parquet is too large to be sent whole; its columns have other names than the table's."""
+    count = by_form(100_000, 1_000_000) if form == "parquet" else 500
+    first = 900_000 if form == "parquet" else 2_900_000
+    ids = np.arange(first, first + count)
+    columns = {
+        "ID": ids,
+        "what": pa.array([f"thing {n}" for n in range(count)]),
+        "surplus": pa.array([b"x"] * count),
+        "Updated": pa.array([0] * count, pa.timestamp("ms")),
+    }
+    path = tmp_path / f"rows.{form}"
+    (pq if form == "parquet" else orc).write_table(pa.table(columns), path)
+    show(page, "loads")
+    page.get_by_label("Table", exact=True).fill("shop.orders")
+    page.get_by_label("File", exact=True).set_input_files(path)
+    sample = page.get_by_role("region", name="First rows")
+    sample.get_by_role("cell", name="thing 11").wait_for()
+    page.get_by_text(f"{count:,} rows, the first 12 of them").wait_for()
+    targets = [page.get_by_label(f"Column {n} of the file").input_value() for n in (1, 2, 3, 4)]
+    assert targets == ["id", "item", "", "updated"]
+    shown = page.locator("pre").filter(has_text="curl").inner_text()
+    assert "columns: `ID`,`what`,`Updated`,`item`=`what`" in shown
+    page.get_by_role("button", name="into shop.orders").click()
+    page.get_by_text(f"{count:,} rows loaded").wait_for()
 
 
 # ------------------------------------------------------------------------------------------ the editor

@@ -361,6 +361,46 @@ def test_an_upload_is_a_stream_load_of_the_user(client: Client) -> None:
     assert "LOAD privilege" in refused.json["Message"]
 
 
+def test_a_preview_names_the_ranges_that_it_needs(client: Client) -> None:
+    """A file of 8 MB costs its end and the first page of each column, none of its other row groups."""
+    count = 500_000
+    table = pa.table({"Id": range(count), "note": [f"{n} {n * n}" for n in range(count)]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=50_000, compression="none")
+    data = sink.getvalue().to_pybytes()
+    parts, rounds = [[len(data) - 65_536, len(data)]], 0
+    found: dict[str, Any] = {"needs": parts}
+    while found.get("needs"):
+        body = b"".join(data[first:behind] for first, behind in parts)
+        listed = ",".join(f"{first}-{behind}" for first, behind in parts)
+        path = f"{API}/preview/shop/clicks?format=parquet&size={len(data)}&parts={listed}"
+        found = client.request("POST", path, body, user=f"ann:{PASSWORD}").json
+        parts, rounds = found.get("needs") or parts, rounds + 1
+    assert rounds < 12
+    assert len(body) < len(data) / 2
+    assert found["rows_total"] == count
+    assert found["rows"][:2] == [["0", "0 0"], ["1", "1 1"]]
+    assert [each["target"] for each in found["columns"]] == ["id", "page"]
+
+
+@pytest.mark.parametrize(
+    ("query", "body", "expected"),
+    [("format=csv&size=4&parts=0-4", b"PAR1", "format"),
+     ("format=parquet&size=4&parts=0-9", b"PAR1", "parts"),
+     ("format=parquet&size=4&parts=2-4,0-2", b"PAR1", "parts"),
+     ("format=orc&size=4&parts=0-3", b"PAR1", "parts"),
+     ("format=parquet&size=4&parts=0-4", b"PAR1", "cannot be read as parquet"),
+     ("format=orc&size=4&parts=0-4", b"PAR1", "cannot be read as orc"),
+     ("format=orc&size=99999999&parts=0-4", b"PAR1", "8 MiB"),
+     ("format=orc&size=99999999&parts=0-8388609", b"x" * 8388609, "8388608 bytes")],
+)  # fmt: skip
+def test_a_preview_that_cannot_be_is_refused_with_its_reason(
+    client: Client, query: str, body: bytes, expected: str
+) -> None:
+    answer = client.request("POST", f"{API}/preview/shop/clicks?{query}", body, user=f"ann:{PASSWORD}")
+    assert (answer.status, expected in answer.json["error"]) == (400, True), answer.json
+
+
 # ------------------------------------------------------------------------------------------ pages
 
 

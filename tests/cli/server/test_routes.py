@@ -120,6 +120,9 @@ REQUESTS |= {
     ("GET", f"{CONSOLE}/jobs"): Request(f"{CONSOLE}/jobs", "login"),
     ("GET", f"{CONSOLE}/rejected/{{}}"): Request(f"{CONSOLE}/rejected/999999", "login", status=404),
     ("PUT", f"{CONSOLE}/load/{{}}/{{}}"): Request(f"{CONSOLE}/load/db/t", "LOAD", b"9,9\n", CSV),
+    ("POST", f"{CONSOLE}/preview/{{}}/{{}}"): Request(
+        f"{CONSOLE}/preview/db/t?format=parquet&size=4&parts=0-4", "LOAD", b"PAR1", status=400
+    ),
     ("POST", f"{CONSOLE}/query"): Request(f"{CONSOLE}/query", "SELECT", QUERY),
     ("POST", f"{CONSOLE}/download"): Request(f"{CONSOLE}/download", "SELECT", QUERY),
     ("GET", f"{CONSOLE}/names"): Request(f"{CONSOLE}/names?db=db&word=t", "login"),
