@@ -28,6 +28,10 @@ from seqstore.store.types.column_types import ColumnType
 
 NO_KEY: Final = "no_key"
 _KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
+_OF_CHANGES: Final = {
+    "function_column.sequence_type": "LARGEINT",
+    "enable_unique_key_skip_bitmap_column": "true",
+}
 _SEQUENCES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT", "DATE", "DATETIME")
 
 
@@ -73,8 +77,7 @@ def declared_table(
     if sequence:
         declared = _sequence(names[sequence.lower()], types)
     elif is_changes:
-        flexible = {"enable_unique_key_skip_bitmap_column": "true"}
-        declared = {"function_column.sequence_type": "LARGEINT", **flexible}
+        declared = dict(_OF_CHANGES)
     return TableSchema.create(
         columns,
         keys,
