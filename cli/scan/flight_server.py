@@ -20,7 +20,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Final
 
@@ -357,10 +357,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         """Yields a session, the audit event and the statements of a text, for one call."""
         check_bound(text)
         caller = self._caller(context)
+        parsed: AbstractContextManager[list[Any]] = (
+            self._sessions.parsed(text) if is_parsed else nullcontext([])
+        )
         with (
             caller.admitted(),
             self._sessions.statement(caller.client, text, has_client=caller.waits) as started,
-            self._sessions.parsed(text) if is_parsed else nullcontext([]) as statements,
+            parsed as statements,
         ):
             yield *started, statements
 
