@@ -186,6 +186,7 @@ class FileLock:
             self._path.parent.mkdir(exist_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             self._close = weakref.finalize(self, os.close, self._file)
+            self._close.atexit = False  # a thread may wait for the lock until the process has ended
         return self._file
 
     def forget(self) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.seeds import new_seed
-from tests.support.failover_rounds import run_rounds
+from tests.support.checkout import commit_of_checkout
+from tests.support.failover_rounds import add_rounds, rounds_so_far, run_rounds
 from tests.support.object_store import WEED, object_store
 from tests.weight import by_form
 
@@ -40,11 +41,18 @@ def test_failovers_by_way_of_an_object_store(tmp_path: Path, bucket: str) -> Non
 
 
 @pytest.mark.torture
-@pytest.mark.timeout(3600)
-def test_many_failovers(tmp_path: Path, bucket: str) -> None:
-    """200 rounds, half of them on an object store."""
-    seed = new_seed()
-    print(f"seed {seed}")
-    segments = f"file://{tmp_path}/segments"
-    run_rounds(tmp_path / "one", str(tmp_path / "shipped"), segments, 100, seed)
-    run_rounds(tmp_path / "two", bucket.format("many"), bucket.format("many-segments"), 100, seed)
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kind", ["directory", "object store"])
+def test_many_failovers(tmp_path: Path, bucket: str, kind: str) -> None:
+    """100 rounds of each kind at one commit, in tens: a run goes on where the one before ended."""
+    commit = commit_of_checkout()
+    while rounds_so_far(commit, kind) < 100:
+        seed = new_seed()
+        name = f"rounds{rounds_so_far(commit, kind)}"
+        print(f"{kind}, {name}, seed {seed}")
+        if kind == "directory":
+            places = str(tmp_path / name / "shipped"), f"file://{tmp_path}/{name}/segments"
+        else:
+            places = bucket.format(f"{name}-{seed}"), bucket.format(f"{name}-{seed}-segments")
+        run_rounds(tmp_path / name, *places, 10, seed)
+        add_rounds(commit, kind, 10)

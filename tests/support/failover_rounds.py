@@ -6,6 +6,7 @@ twice would show as a version without a row.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -17,30 +18,51 @@ import pyarrow as pa
 
 from seqstore import Settings, Store
 from seqstore.store.failover.restore import restore_store
-from tests.support.children import MODULES
+from tests.support.children import MODULES, ROOT
 from tests.support.faults.dying_child import end_at_the_latest
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import rows_of, schema_of
 
 SETTINGS: Final = Settings(ship_seconds=0, auto_compaction=0, inline_bytes_max=200)
+PROGRESS: Final = ROOT / ".failovers.json"
 LEADER: Final = """
-import sys, itertools
+import sys
 import pyarrow as pa
 from seqstore import LabelExistsError, Settings, Store, UnavailableError
 store = Store.open(sys.argv[1], settings=Settings(ship_seconds=0, auto_compaction=0, inline_bytes_max=200))
 table = store.table("db.t")
 print("ready", flush=True)
-for number in itertools.count(int(sys.argv[2])):
+number = int(sys.argv[2])
+while True:
     text = "x" * (number % 3 * 300)  # some rows are stored in segments
     try:
         table.upsert(pa.table({"k": [number], "v": [text]}), label=f"load{number}")
     except LabelExistsError:
         pass
     except UnavailableError as error:
-        print(error.kind, number, flush=True)
-        break
+        print(error.kind, number, error.message.replace("\\n", " "), flush=True)
+        if error.kind == "fenced":
+            break
+        continue  # a request that a stop of the process has broken; the label meets what became of it
     print("loaded", number, flush=True)
+    number += 1
 """
+
+
+def rounds_so_far(commit: str, kind: str) -> int:
+    """Returns how many rounds of a kind earlier runs at a commit have done without a fault."""
+    found: dict[str, dict[str, int]] = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
+    return found.get(commit, {}).get(kind, 0)
+
+
+def add_rounds(commit: str, kind: str, count: int) -> None:
+    """Adds rounds to those of a commit; one process at a time does."""
+    found: dict[str, dict[str, int]] = json.loads(PROGRESS.read_text()) if PROGRESS.exists() else {}
+    done = found.setdefault(commit, {})
+    done[kind] = done.get(kind, 0) + count
+    written = PROGRESS.with_suffix(".new")
+    written.write_text(json.dumps(found, indent=2) + "\n")
+    written.replace(PROGRESS)
 
 
 def run_rounds(root: Path, target: str, segments: str, rounds: int, seed: int) -> None:
@@ -100,5 +122,6 @@ def _checked_zombie(output: IO[str], new: Path, told: list[str], there: int) -> 
         told += output.readlines()  # until it has learnt that it is fenced
         assert told[-1].startswith("fenced"), told
         assert _checked(store, told[:-1]) == there + 1
-        assert max(int(line.split()[1]) for line in told[:-1]) < there
+        loaded = [int(line.split()[1]) for line in told if line.startswith("loaded")]
+        assert max(loaded, default=-1) < there
     return there + 1
