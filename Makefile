@@ -48,7 +48,7 @@ test: lint mariadb classes ## lint, format, types and every kind of test in its 
 
 test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
 	@echo '== pytest, full weight'
-	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(PYTEST)
+	@SEQSTORE_SEED=$(SEED) SEQSTORE_TESTS=all $(PYTEST)
 
 # Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
 test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows

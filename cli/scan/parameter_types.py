@@ -15,8 +15,8 @@ from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.scan.sent_rows import sent_type
 from seqstore.store import StoreError
 from seqstore.store.sql import Session
-from seqstore.store.sql.parse.dialect import SqlDialect
-from seqstore.store.sql.parse.sqlglot_adapter import SqlglotError, exp, parse_one
+from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.tokens import parse_tree
 from seqstore.store.sql.session.privileges import require_visible
 
 _NAME: Final = "seqstore_parameter_"
@@ -29,8 +29,9 @@ def parameter_schema(session: Session, text: str) -> pa.Schema:
     names = [f"{_NAME}{number}" for number in range(len(prepared.places))]
     found: _Types = {}
     if names:
-        with suppress(SqlglotError, StoreError):  # its run says what is wrong with it
-            found = _found(session, parse_one(prepared.filled_by(names), dialect=SqlDialect))
+        filled = prepared.filled_by(names)
+        with suppress(StoreError):  # its run says what is wrong with it
+            found = _found(session, parse_tree(filled, 0, len(filled)))
     return pa.schema([(str(n + 1), found.get(name, pa.string())) for n, name in enumerate(names)])
 
 

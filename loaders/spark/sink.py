@@ -30,7 +30,7 @@ would count a repeated task twice; these count each publish once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -165,12 +165,7 @@ def foreach_batch_sink(
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
     choice = check_choice(winner_test, is_elsewhere=Place.of(path).path is None)
-    if choice == EXECUTORS and any(part.asked.growth is not None for part in parts):
-        raise InvalidInputError(
-            "winner_test = executors does not go with auto_create, schema_evolution or dead_letters: their "
-            "rows are loaded in pieces; leave one of them out",
-            kind="not_supported",
-        )
+    _refuse_growth(choice, parts)
     sink = _Sink(_checked(path), parts, bytes_max, counters, choice)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
@@ -184,6 +179,15 @@ def foreach_batch_sink(
         return sink.load(df, query_id, epoch)
 
     return load_epoch
+
+
+def _refuse_growth(choice: str, parts: Sequence[_Part]) -> None:
+    if choice == EXECUTORS and any(part.asked.growth is not None for part in parts):
+        raise InvalidInputError(
+            "winner_test = executors does not go with auto_create, schema_evolution or dead_letters: their "
+            "rows are loaded in pieces; leave one of them out",
+            kind="not_supported",
+        )
 
 
 def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, Any]) -> tuple[_Part, ...]:

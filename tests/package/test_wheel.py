@@ -40,7 +40,7 @@ OF_THE_ENGINE = {
     },
     Transaction: {
         *("check_writable", "expire", "has_written", "lock", "lock_before_reading"),
-        *("read_newest", "reserve"),
+        *("read_newest", "reserve", "writers"),
     },
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),

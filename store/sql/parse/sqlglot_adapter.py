@@ -17,7 +17,8 @@ from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 from sqlglot.tokens import Token, TokenType
 
 __all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
-           "TokenError", "TokenType", "exp", "parse_one", "version_keywords"]  # fmt: skip
+           "TokenError", "TokenType", "TooManyStepsError",
+           "exp", "parse_one", "version_keywords"]  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -26,6 +27,8 @@ else:
     _DorisParser = Doris.Parser
 
 
+_STEPS_MAX: Final = 20_000
+_STEPS_A_TOKEN: Final = 20  # the statements of the tests need at most 3
 _VERSION: Final = tuple(map(int, sqlglot.__version__.split(".")[:2]))
 
 
@@ -56,8 +59,15 @@ class DorisTokenizer(Doris.Tokenizer):
             self._add(TokenType.IDENTIFIER, name)
 
 
+class TooManyStepsError(Exception):
+    """The parser tries ways through a statement whose number doubles with each word of some kind."""
+
+
 class DorisParser(_DorisParser):
-    """sqlglot's parser of Doris with the hooks of version 30.
+    """sqlglot's parser of Doris with the hooks of version 30, and with an end to its attempts.
+
+    sqlglot goes back where an attempt fails. Joins without ON or USING that follow each other, for example,
+    make two attempts each, so that thirty of them take hours. No statement needs many steps for each token.
 
     Attributes:
         VERSION_PHRASES: words before a moment or version to read, and which of both they mean.
@@ -67,6 +77,17 @@ class DorisParser(_DorisParser):
     TABLE_ALIAS_TOKENS: ClassVar[set[TokenType]] = _DorisParser.TABLE_ALIAS_TOKENS - {TokenType.SET}
 
     VERSION_PHRASES: ClassVar[dict[tuple[str, ...], str]] = getattr(_DorisParser, "VERSION_PHRASES", {})
+
+    _steps = 0
+    _steps_max = _STEPS_MAX
+
+    def _advance(self, times: int = 1) -> None:
+        self._steps += 1
+        if self._steps > self._steps_max:
+            self._steps_max = _STEPS_MAX + _STEPS_A_TOKEN * len(self._tokens)
+            if self._steps > self._steps_max:
+                raise TooManyStepsError
+        super()._advance(times)
 
     if not TYPE_CHECKING and not hasattr(_DorisParser, "_parse_update_assignment"):  # before 30.22
 

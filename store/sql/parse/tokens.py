@@ -16,6 +16,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import (
     Token,
     TokenError,
     TokenType,
+    TooManyStepsError,
     exp,
     parse_one,
 )
@@ -374,6 +375,10 @@ def parse_tree(text: str, start: int, end: int) -> exp.Expr:
         return parse_one(text[start:end], read=SqlDialect)
     except ParseError as error:
         raise _translated(text, start, error) from error
+    except TooManyStepsError as error:
+        raise syntax_error(
+            text, start, "a statement with one reading", "very many (joins without ON or USING?)"
+        ) from error
     except RecursionError as error:
         raise syntax_error(text, start, "less deeply nested expressions", "too many levels") from error
     except (SqlglotError, ValueError, TypeError, AttributeError, IndexError, KeyError) as error:

@@ -275,3 +275,28 @@ def test_escapes_of_text_are_those_of_mysql(written: str, meant: str) -> None:
 @pytest.mark.parametrize(("written", "name"), [(r"`a\nb`", r"a\nb"), (r"`a\\b`", r"a\\b"), ("`a``b`", "a`b")])
 def test_a_backslash_in_a_quoted_name_is_a_character(written: str, name: str) -> None:
     assert parse_tree(written, 0, len(written)).name == name
+
+
+@pytest.mark.parametrize("join", [" JOIN u", " LEFT JOIN u", " LEFT JOIN u LEFT JOIN u USING (k)"])
+def test_a_statement_that_has_too_many_readings_is_refused(join: str) -> None:
+    """Thirty joins without a condition took hours, and nothing could end them."""
+    text = f"SELECT 1 FROM t{join * 40}"
+    with pytest.raises(InvalidInputError, match="expected a statement with one reading"):
+        parse_tree(text, 0, len(text))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "".join(f" JOIN u{i} ON u{i}.k = t.k" for i in range(60)),
+        " JOIN u" * 30 + " ON t.k = u.k" * 30,
+        " CROSS JOIN u" * 60,
+        ", u" * 60,
+        " JOIN u" * 10,
+        f" WHERE k IN ({', '.join(map(str, range(5_000)))})",
+    ],
+    ids=["conditions", "nested", "cross", "commas", "a few without", "a long list"],
+)
+def test_long_statements_with_one_reading_are_read(rest: str) -> None:
+    text = f"SELECT 1 FROM t{rest}"
+    assert parse_tree(text, 0, len(text)) is not None
