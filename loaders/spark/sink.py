@@ -164,8 +164,7 @@ def foreach_batch_sink(
     """
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
-    choice = check_choice(winner_test, is_elsewhere=Place.of(path).path is None)
-    _refuse_growth(choice, parts)
+    choice = _checked_choice(winner_test, path, parts)
     sink = _Sink(_checked(path), parts, bytes_max, counters, choice)
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
@@ -181,13 +180,15 @@ def foreach_batch_sink(
     return load_epoch
 
 
-def _refuse_growth(choice: str, parts: Sequence[_Part]) -> None:
+def _checked_choice(winner_test: str, path: str | Path | StoreAt, parts: Sequence[_Part]) -> str:
+    choice = check_choice(winner_test, is_elsewhere=Place.of(path).path is None)
     if choice == EXECUTORS and any(part.asked.growth is not None for part in parts):
         raise InvalidInputError(
             "winner_test = executors does not go with auto_create, schema_evolution or dead_letters: their "
             "rows are loaded in pieces; leave one of them out",
             kind="not_supported",
         )
+    return choice
 
 
 def _parts(table: str | Mapping[str, Select | Feed], load_options: Mapping[str, Any]) -> tuple[_Part, ...]:
