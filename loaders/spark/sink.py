@@ -164,8 +164,7 @@ def foreach_batch_sink(
     """
     parts = _parts(table, load_options)
     bytes_max = None if driver_bytes_max is None else bytes_of("driver_bytes_max", driver_bytes_max)
-    choice = _checked_choice(winner_test, path, parts)
-    sink = _Sink(_checked(path), parts, bytes_max, counters, choice)
+    sink = _Sink(_checked(path), parts, bytes_max, counters, _checked_choice(winner_test, path, parts))
 
     def load_epoch(df: DataFrame, epoch: int) -> EpochReport:
         query_id = df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
