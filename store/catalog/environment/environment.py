@@ -61,6 +61,8 @@ from seqstore.store.errors import CommitUnknownError, FormatError, StoreError, U
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 
+# Not longer: a thread that gives way may hold another transaction, which the wait is for.
+_GIVE_WAY_SECONDS: Final = 0.1
 _READERS_MAX: Final = 1024
 _OPEN_WAIT_SECONDS: Final = 0.5  # for the write lock; then a catalog is opened for reading only
 _OF_THE_SYSTEM: Final = (
@@ -100,6 +102,7 @@ class Environment:
         self.pid = os.getpid()
         self._path = path
         self._active = 0
+        self._idle_waits = 0
         self.is_closed = False
         self.is_broken = False
         self.ships = False
@@ -227,6 +230,8 @@ class Environment:
         """Starts a transaction, which `end` ends; None when the environment was closed meanwhile or has to be
         replaced."""
         with self._idle:
+            if self._idle_waits:
+                self._idle.wait_for(lambda: not self._idle_waits, _GIVE_WAY_SECONDS)
             if self.is_closed:
                 return None
             self._active += 1
@@ -366,18 +371,30 @@ class Environment:
             self._active -= 1
             self._idle.notify_all()
 
+    def _wait_until_idle(self, wait_seconds: float | None = None) -> bool:
+        """Waits until no transaction of this process is open; False when one still is in the end.
+
+        New transactions give way meanwhile: threads that overlap all the time would leave no such moment.
+        """
+        self._idle_waits += 1
+        try:
+            return self._idle.wait_for(lambda: self._active == 0, wait_seconds)
+        finally:
+            self._idle_waits -= 1
+            self._idle.notify_all()
+
     def _adopt_size(self) -> None:
         """Adopts the larger map of another process, while no transaction of this process is open."""
         with self._idle:
             self._leave()
-            self._idle.wait_for(lambda: self._active == 0)
+            self._wait_until_idle()
             self.env.set_mapsize(0)
             self._active += 1
 
     def grow(self, bytes_max: int) -> None:
         """Enlarges the map, once no transaction of this process runs."""
         with self._idle:
-            self._idle.wait_for(lambda: self._active == 0)
+            self._wait_until_idle()
             if bytes_max > self.env.info()["map_size"]:
                 self.env.set_mapsize(bytes_max)
             self.bytes_max = max(bytes_max, self.bytes_max)
@@ -385,7 +402,7 @@ class Environment:
     def close(self, wait_seconds: float | None) -> bool:
         """Closes it once its transactions have ended; False when they have not in time."""
         with self._idle:
-            if not self._idle.wait_for(lambda: self._active == 0, wait_seconds):
+            if not self._wait_until_idle(wait_seconds):
                 return False
             self.is_closed = True
             self.env.close()

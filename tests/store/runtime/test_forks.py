@@ -111,6 +111,28 @@ def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(
     assert table.check() == []
 
 
+def test_a_fork_meets_a_moment_without_transactions(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transactions of several threads that overlap all the time left none, and the child could do nothing."""
+    monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 20.0)
+    put(table, 1, "parent")
+    done = threading.Event()
+
+    def overlap() -> None:
+        while not done.is_set():
+            with table.catalog.read():
+                done.wait(0.02)
+
+    with ThreadPoolExecutor(4) as pool:
+        threads = [pool.submit(overlap) for _ in range(4)]
+        try:
+            child = in_child(lambda: rows_of(table) == [(1, "parent")])
+            assert status_of(child) == 0
+        finally:
+            done.set()
+        for thread in threads:
+            thread.result()
+
+
 def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Table) -> None:
     """The child may leave the block or try to commit: nothing of its parent's load is lost or doubled."""
     with table.begin_load(label="day-1") as load:
