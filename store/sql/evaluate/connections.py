@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -207,8 +208,7 @@ def _new_database(memory_bytes: int = 0) -> duckdb.DuckDBPyConnection:
     if memory_bytes:  # freed memory goes back to the system within a second
         connection.execute("SET allocator_background_threads = true")
     connection.execute("SET enable_external_access = false")
-    known = "SELECT 1 FROM duckdb_settings() WHERE name = ?"
-    if connection.execute(known, [_DIVISION_SETTING]).fetchone():  # NULL instead of an error, as in Doris
-        connection.execute(f"SET GLOBAL {_DIVISION_SETTING} = false")
+    with suppress(duckdb.CatalogException):  # a version without the setting; some have it and do not list it
+        connection.execute(f"SET GLOBAL {_DIVISION_SETTING} = false")  # NULL instead of an error, as in Doris
     connection.execute("SET lock_configuration = true")
     return connection
