@@ -7,7 +7,7 @@ A thread that another library starts has no block, so this happens at its first 
 
 A call that needs half of a large block leaves the other half to the calls below it: `roomy`,
 `RoomyIterator`, and `give_threads_room` for the threads of a server. If the large block is refused, that call
-itself fails, with MemoryError.
+itself fails, with MemoryError. No thread may run without: what it breaks ends the process much later.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _P = ParamSpec("_P")
 # Of eight bytes each; the block is the next power of two, and half of it stays free.
 _ENTRIES: Final = (1 << 15) + 64
 _WAIT_SECONDS: Final = 2.0
+_FIRST: Final = "_bootstrap"  # the first Python function of a thread
 _LOOK_SECONDS: Final = 0.05
 
 
@@ -85,33 +86,33 @@ class RoomyIterator(Generic[_T]):
 def give_threads_room() -> None:
     """Gives all threads that begin from now on room, and counts it beside the memory limit.
 
-    A thread that finds no memory for it runs without: it has its first block.
+    The first Python function of a thread takes the large block. Where the system refuses that, the thread
+    ends before it runs anything, and `Thread.start` waits for it for ever. So there is more memory beside the
+    limit until the thread has begun.
     """
-    threading.Thread.run = _run_with_room  # type: ignore[method-assign, assignment]
+    threading.Thread.start = _start_with_room  # type: ignore[method-assign, assignment]
+    setattr(threading.Thread, _FIRST, _bootstrap_with_room)
 
 
-_run: Final[Callable[[threading.Thread], None]] = threading.Thread.run
+_start: Final[Callable[[threading.Thread], None]] = threading.Thread.start
+_bootstrap: Final[Callable[[threading.Thread], None]] = getattr(threading.Thread, _FIRST)
 
 
-def _run_with_room(thread: threading.Thread) -> None:
+def _start_with_room(thread: threading.Thread) -> None:
     memory_limit.count_room()
     try:
-        _run_once(partial(_run, thread))
+        with memory_limit.while_a_thread_begins():
+            _start(thread)
+    except (MemoryError, RuntimeError):
+        memory_limit.end_room()
+        raise
+
+
+def _bootstrap_with_room(thread: threading.Thread) -> None:
+    try:
+        _bootstrap(thread)
     finally:
         memory_limit.end_room()
 
 
-def _run_once(run: Callable[[], None]) -> None:
-    has_begun = False
-
-    def begin() -> None:
-        nonlocal has_begun
-        has_begun = True
-        run()
-
-    try:
-        with_room(begin)
-    except MemoryError:
-        if has_begun:
-            raise
-        run()
+_bootstrap_with_room.__code__ = _bootstrap_with_room.__code__.replace(co_stacksize=_ENTRIES)

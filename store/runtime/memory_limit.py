@@ -12,7 +12,7 @@ private writable mappings of the process (RLIMIT_DATA), and anonymous memory is 
    last look. If none did, one that touched much before, or runs for long, the youngest of the user with the
    most of them. New queries wait for room (`wait_for_room`).
 4. Threads use little of their stacks, and of the room for frames of Python (`call_room`). The rest is added
-   to the bound while a thread runs (`start_thread`).
+   to the bound while a thread runs (`start_thread`), and `_STEP_BYTES` while it begins.
 5. Freed memory must leave the mappings, or it would count for ever: `cli.server.memory` sets the allocators.
 
 The limit works on Linux; other systems have only that of DuckDB.
@@ -176,6 +176,12 @@ class MemoryLimit:
             self._stacks += count * _ROOM_BYTES
             self._set()
 
+    def add_starts(self, count: int) -> None:
+        """Adds memory for threads that begin to the bound; a negative count subtracts it."""
+        with self._lock:
+            self._stacks += count * _STEP_BYTES
+            self._set()
+
     @contextmanager
     def lifted(self) -> Iterator[None]:
         """Removes the limit for a block that starts another program, which would inherit it."""
@@ -281,6 +287,20 @@ def end_room() -> None:
     """Subtracts the room of a thread that is about to end."""
     if _limit is not None:
         _limit.add_room(-1)
+
+
+@contextmanager
+def while_a_thread_begins() -> Iterator[None]:
+    """Adds memory to the limit for the block, so that a thread that begins in it finds stack and room."""
+    limit = _limit
+    if limit is None:
+        yield
+        return
+    limit.add_starts(1)
+    try:
+        yield
+    finally:
+        limit.add_starts(-1)
 
 
 def set_stack_size() -> None:

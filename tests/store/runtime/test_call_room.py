@@ -50,6 +50,29 @@ thread.start()
 thread.join()
 """,
 }
+# The system grants nothing more but what is added for the thread that begins.
+STARTS = """
+from seqstore.store.runtime import memory_limit
+memory_limit.set_stack_size()
+give_threads_room()
+limit = memory_limit.MemoryLimit(8 << 30)
+limit.look = lambda: None
+limit.start()
+limit._bound = memory_limit._data_bytes() - limit._stacks
+limit._set()
+ended = []
+
+def work(number):
+    ended.append(number)
+
+threads = [threading.Timer(0, work, (number,)) for number in range(20)]
+for thread in threads:
+    thread.start()
+    thread.join()
+limit.stop()
+assert len(ended) == 20
+print("done")
+"""
 REFUSED = """
 @roomy
 def begin():
@@ -70,6 +93,11 @@ def test_calls_with_room_need_no_memory(form: str) -> None:
 
 def test_a_call_without_memory_for_its_room_is_refused() -> None:
     assert run(PROGRAM + REFUSED) == "refused\n"
+
+
+def test_a_thread_begins_at_the_limit() -> None:
+    """A thread without memory for its first call never began, and who had started it waited for ever."""
+    assert run(PROGRAM + STARTS) == "done\n"
 
 
 def run(program: str) -> str:

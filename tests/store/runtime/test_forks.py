@@ -133,6 +133,31 @@ def test_a_fork_meets_a_moment_without_transactions(table: Table, monkeypatch: p
             thread.result()
 
 
+def test_a_store_with_an_endless_transaction_keeps_no_other_from_the_child(
+    tmp_path: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first open catalog used up the time of all, and the child could use none of them."""
+    monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 2.0)
+    begun, done = threading.Event(), threading.Event()
+
+    def work_on(other: Store) -> None:
+        begun.set()
+        while not done.is_set():
+            with other.catalog.read():
+                done.wait(0.02)
+
+    put(table, 1, "parent")
+    with Store.open(tmp_path / "other") as other, ThreadPoolExecutor(1) as pool, table.catalog.read():
+        thread = pool.submit(work_on, other)
+        try:
+            begun.wait()
+            child = in_child(lambda: Store.open(tmp_path / "other").databases() is not None)
+            assert status_of(child) == 0
+        finally:
+            done.set()
+        thread.result()
+
+
 def test_a_load_belongs_to_the_process_that_began_it(tmp_path: Path, table: Table) -> None:
     """The child may leave the block or try to commit: nothing of its parent's load is lost or doubled."""
     with table.begin_load(label="day-1") as load:
