@@ -173,9 +173,13 @@ class OutTopic:
         return int(position["version"])
 
     def _unavailable(self, error: Any) -> UnavailableError | ConflictError:
-        reason = error.args[0]
-        fenced = (self._client.KafkaError._FENCED, self._client.KafkaError.INVALID_PRODUCER_EPOCH)  # noqa: SLF001
-        if reason.code() in fenced:
+        codes, reason = self._client.KafkaError, error.args[0]
+        if reason.code() == codes._FATAL:  # noqa: SLF001 - the producer has ended before; `poll` tells why
+            try:
+                self._producer.poll(0)
+            except self._client.KafkaException as cause:
+                reason = cause.args[0]
+        if reason.code() in (codes._FENCED, codes.INVALID_PRODUCER_EPOCH, codes.PRODUCER_FENCED):  # noqa: SLF001
             return ConflictError(f"changes of {self._name}: another follower has taken over", kind="fenced")
         return UnavailableError(f"changes of {self._name}: {reason.str()}", kind="kafka")
 

@@ -18,8 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from bench.kafka.broker import KafkaBroker
-from seqstore import Session, Store
+from seqstore import ConflictError, Session, Store
 from seqstore.cli.main import app
+from seqstore.loaders.changes.kafka_out import OutTopic
+from seqstore.loaders.changes.outgoing import OutForm, OutgoingChanges
 from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.kafka import Server, wait_until
@@ -159,6 +161,27 @@ def test_a_later_follower_fences_an_earlier_one(data: Path, broker: KafkaBroker,
         first.wait()
     assert b"another follower has taken over" in told
     assert len(committed(broker, topic)) == 2
+
+
+def test_a_follower_is_told_amid_its_messages_that_it_is_fenced(
+    data: Path, broker: KafkaBroker, topic: str
+) -> None:
+    """The client library says only "fatal error" to a producer that sends on."""
+
+    def endless() -> Iterator[str]:
+        while True:
+            time.sleep(0.05)  # no event: the library tells of the fence while messages are sent
+            yield "{}\t{}"
+
+    with Store.open(data) as store:
+        outgoing = OutgoingChanges(store.table("db.t"), OutForm.DEBEZIUM_JSON, has_keys=True)
+        first, second = (OutTopic(outgoing, broker.address, topic, {}) for _ in range(2))
+        with pytest.raises(ConflictError, match="another follower has taken over"):
+            first.write(1, 1, endless())
+        second.write(1, 1, iter(["{}\t{}"]))
+        first.close()
+        second.close()
+    assert len(committed(broker, topic)) == 1
 
 
 def killed_followers(data: Path, broker: KafkaBroker, topic: str, rounds: int, rng: random.Random) -> None:
