@@ -36,6 +36,7 @@ from seqstore.store.read.live_segment import (
 from seqstore.store.read.read_ahead import read_ahead
 from seqstore.store.read.row_filter import rows_where
 from seqstore.store.read.table_state import TableState
+from seqstore.store.runtime.call_room import RoomyIterator
 
 FEW_ROWS: Final = 4096  # up to so many rows, another thread costs more than it saves
 LiveBatch = tuple[LiveSegment, int]  # a segment as one version sees it, and the number of a batch
@@ -102,7 +103,7 @@ def _filtered(
         if whole is not None:  # starting Arrow's scanner costs more
             found = filtered(whole, predicate).to_batches()
         else:
-            reader = pa.RecordBatchReader.from_batches(wide.arrow, rows)
+            reader = pa.RecordBatchReader.from_batches(wide.arrow, RoomyIterator(rows))  # of Arrow's threads
             names = list(dict.fromkeys(projection.names))
             found = ds.Scanner.from_batches(reader, columns=names, filter=predicate).to_reader()
         for batch in found:

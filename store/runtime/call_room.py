@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
-from typing import Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from seqstore.store.runtime import memory_limit
 
@@ -71,16 +72,41 @@ def roomy(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 class RoomyIterator(Generic[_T]):
-    """An iterator for threads of other libraries, such as DuckDB and gRPC; each step has room."""
+    """An iterator for threads of other libraries, such as DuckDB, Arrow and gRPC; each step has room.
+
+    So has the end of a generator that such a thread drops. If there is no memory for that, the next iterator
+    that is made ends it.
+    """
 
     def __init__(self, inner: Iterator[_T]) -> None:
+        for key, (_, iterator) in list(_inner_of.items()):
+            if iterator() is None:
+                _end(key)
         self._inner = inner
+        _inner_of[id(inner)] = inner, weakref.ref(self)
 
     def __iter__(self) -> RoomyIterator[_T]:
         return self
 
     def __next__(self) -> _T:
         return with_room(self._inner.__next__)
+
+    def __del__(self) -> None:
+        _end(id(self._inner))
+
+
+# What the iterators read, by its id: it must not end where the last reference to an iterator is dropped.
+_inner_of: Final[dict[int, tuple[Iterator[Any], weakref.ref[RoomyIterator[Any]]]]] = {}
+
+
+def _end(key: int) -> None:
+    found = _inner_of.pop(key, None)
+    if found is None or not hasattr(found[0], "close"):
+        return
+    try:
+        with_room(found[0].close)
+    except MemoryError:
+        _inner_of[key] = found
 
 
 def give_threads_room() -> None:

@@ -43,6 +43,16 @@ def rows():
     yield 1
 assert list(RoomyIterator(rows())) == [1]
 """,
+    "a dropped iterator": """
+def rows():
+    try:
+        yield 1
+    finally:
+        without_memory(lambda: leaf(900))
+found = RoomyIterator(rows())
+assert next(found) == 1
+del found
+""",
     "a thread": """
 give_threads_room()
 thread = threading.Thread(target=without_memory, args=(lambda: leaf(900),))
@@ -73,6 +83,20 @@ limit.stop()
 assert len(ended) == 20
 print("done")
 """
+UNENDED = """
+ended = []
+def rows():
+    try:
+        yield 1
+    finally:
+        ended.append(1)
+found = [RoomyIterator(rows())]
+next(found[0])
+without_memory(found.clear)
+assert not ended
+RoomyIterator(iter(()))
+assert ended
+"""
 REFUSED = """
 @roomy
 def begin():
@@ -93,6 +117,10 @@ def test_calls_with_room_need_no_memory(form: str) -> None:
 
 def test_a_call_without_memory_for_its_room_is_refused() -> None:
     assert run(PROGRAM + REFUSED) == "refused\n"
+
+
+def test_an_iterator_that_was_dropped_without_memory_ends_later() -> None:
+    assert run(PROGRAM + UNENDED) == "done\n"
 
 
 def test_a_thread_begins_at_the_limit() -> None:
