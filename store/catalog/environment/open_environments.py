@@ -11,6 +11,7 @@ still works: its next use opens the environment again.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -24,6 +25,7 @@ from seqstore.store.catalog.environment.environment import Environment
 from seqstore.store.errors import UnavailableError
 from seqstore.store.locks.file_lock import Patience
 
+_log: Final = logging.getLogger(__name__)
 _FORK_WAIT_SECONDS: Final = 10.0
 _OPENED_SINCE_MAX: Final = 16  # other environments, before one without handles is closed
 # By the real path of the directory; `environment` opens those that are not in it.
@@ -160,6 +162,11 @@ def _before_fork() -> None:
     deadline = time.monotonic() + _FORK_WAIT_SECONDS
     _close_within(lambda: 0.0)
     _close_within(lambda: max(_FORK_WAIT_SECONDS / 10, deadline - time.monotonic()))
+    for path, opened in open_environments.items():
+        if opened.pid == os.getpid():
+            _log.warning(
+                "%s: transactions run while this process forks; the child cannot open the store", path
+            )
 
 
 def _close_within(wait_seconds: Callable[[], float]) -> None:

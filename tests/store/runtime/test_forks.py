@@ -69,7 +69,7 @@ def test_a_forked_process_reads_and_loads(table: Table) -> None:
 
 
 def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Threads read, look up and load all the time, so that a fork meets their locks and transactions."""
     waits = "seqstore.store.catalog.environment.open_environments._FORK_WAIT_SECONDS"
@@ -100,7 +100,7 @@ def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(
 
     try:
         children = [in_child(lambda number=number: work(number)) for number in range(CHILDREN)]  # type: ignore[misc]
-        assert [status_of(pid) for pid in children] == [0] * CHILDREN
+        assert [status_of(pid) for pid in children] == [0] * CHILDREN, caplog.text
     finally:
         done.set()
         for thread in threads:
@@ -111,7 +111,9 @@ def test_a_fork_in_the_midst_of_other_threads_work_stops_nobody(
     assert table.check() == []
 
 
-def test_a_fork_meets_a_moment_without_transactions(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_meets_a_moment_without_transactions(
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Transactions of several threads that overlap all the time left none, and the child could do nothing."""
     monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 20.0)
     put(table, 1, "parent")
@@ -126,7 +128,7 @@ def test_a_fork_meets_a_moment_without_transactions(table: Table, monkeypatch: p
         threads = [pool.submit(overlap) for _ in range(4)]
         try:
             child = in_child(lambda: rows_of(table) == [(1, "parent")])
-            assert status_of(child) == 0
+            assert status_of(child) == 0, caplog.text
         finally:
             done.set()
         for thread in threads:
@@ -218,9 +220,9 @@ def test_a_transaction_belongs_to_the_process_that_began_it(table: Table, end: s
 
 
 def test_a_fork_within_a_transaction_leaves_the_parent_whole(
-    table: Table, monkeypatch: pytest.MonkeyPatch
+    table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such a child is told; what it inherited is its parent's."""
+    """Such a child is told, and its parent too; what it inherited is its parent's."""
     monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 0.05)
     put(table, 1, "parent")
 
@@ -232,6 +234,7 @@ def test_a_fork_within_a_transaction_leaves_the_parent_whole(
     with table.catalog.read() as tx:
         assert status_of(in_child(work)) == 0
         assert tx.get("meta", b"format") == FORMAT
+    assert "transactions run while this process forks" in caplog.text
     put(table, 2, "parent")
     assert (len(rows_of(table)), table.check()) == (2, [])
 
