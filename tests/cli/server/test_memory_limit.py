@@ -242,7 +242,8 @@ class Others:
         for number in itertools.count():
             body = "".join(f"{k},{number}\n" for k in range(10_000, 11_000))
             reply = self._server.client.load("other", body)
-            assert (reply["Status"], reply["NumberLoadedRows"]) == ("Success", 1000), reply
+            if (reply["Status"], reply["NumberLoadedRows"]) != ("Success", 1000):
+                raise RuntimeError(str(reply))  # whole: an assertion would cut the message
             yield
 
     def __enter__(self) -> Others:
