@@ -240,7 +240,9 @@ class Environment:
                 try:
                     return self.env.begin(write=write, buffers=True)
                 except lmdb.MapResizedError:
-                    self._adopt_size()
+                    if not self._adopt_size():
+                        self._leave()
+                        return None
         except lmdb.PanicError:  # LMDB refuses everything after a failed write of its head
             self.is_broken = True
             self._leave()
@@ -383,13 +385,23 @@ class Environment:
             self._idle_waits -= 1
             self._idle.notify_all()
 
-    def _adopt_size(self) -> None:
-        """Adopts the larger map of another process, while no transaction of this process is open."""
+    def _adopt_size(self) -> bool:
+        """Adopts the larger map of another process, while no transaction of this process is open.
+
+        The caller has been counted as a transaction, and still is when this returns or raises.
+
+        Returns:
+            False when the environment was closed meanwhile.
+        """
         with self._idle:
             self._leave()
-            self._wait_until_idle()
-            self.env.set_mapsize(0)
-            self._active += 1
+            try:
+                self._wait_until_idle()
+                if not self.is_closed:
+                    self.env.set_mapsize(0)
+                return not self.is_closed
+            finally:
+                self._active += 1
 
     def grow(self, bytes_max: int) -> None:
         """Enlarges the map, once no transaction of this process runs."""

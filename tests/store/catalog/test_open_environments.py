@@ -7,16 +7,22 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
+import lmdb
 import pyarrow as pa
 import pytest
 
 from seqstore import Store, Table
 from seqstore.store.catalog.environment import is_open
 from seqstore.store.catalog.environment.environment import Environment
+from seqstore.store.errors import UnavailableError
+from seqstore.store.locks.file_lock import Patience
 from tests.seeds import new_seed
+from tests.support.kafka import wait_until
 from tests.support.rows import rows_of, schema_of
 
+BYTES_MAX = 1 << 20  # of a map
 OTHERS = 16  # environments that are opened before one without handles is closed
 
 
@@ -157,3 +163,49 @@ def test_threads_that_open_and_close_stores_lose_nothing(
         assert sorted(rows_of(table)) == sorted((key,) for at, key in made if at == number)
     open_others(OTHERS + 1)
     assert not any(is_open(tmp_path / str(number) / "catalog") for number in range(stores))
+
+
+class Resized:
+    """An LMDB environment whose map another process has enlarged; adopting that is a call of `on_adopt`."""
+
+    def __init__(self, inner: lmdb.Environment, on_adopt: Callable[[], None]) -> None:
+        self._inner = inner
+        self._on_adopt = on_adopt
+
+    def begin(self, **_options: object) -> lmdb.Transaction:
+        raise lmdb.MapResizedError("mdb_txn_begin")
+
+    def set_mapsize(self, _size: int) -> None:
+        self._on_adopt()
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_a_map_that_cannot_be_adopted_leaves_the_environment_idle(tmp_path: Path) -> None:
+    """The failed transaction was subtracted twice: a fork waited ten seconds for the catalog, and in vain."""
+
+    def refuse() -> None:
+        raise lmdb.InvalidError("not a catalog")
+
+    opened = Environment(tmp_path / "catalog", BYTES_MAX, Patience(1))
+    opened.env = cast(lmdb.Environment, Resized(opened.env, refuse))
+    with pytest.raises(UnavailableError, match="no transaction could begin"):
+        opened.begin()
+    assert opened.close(0)
+
+
+def test_an_environment_that_is_closed_before_it_adopts_a_map_begins_nothing(tmp_path: Path) -> None:
+    """A fork closed it while it waited for other transactions."""
+    opened = Environment(tmp_path / "catalog", BYTES_MAX, Patience(1))
+    other = opened.begin()
+    assert other is not None
+    opened.env = cast(lmdb.Environment, Resized(opened.env, lambda: pytest.fail("it is closed")))
+    with ThreadPoolExecutor(1) as pool:
+        begun = pool.submit(opened.begin)
+        wait_until(lambda: opened._idle_waits == 1, "the wait for the other transaction")
+        with opened.guard:
+            opened.is_closed = True
+            opened.end(other)
+        assert begun.result() is None
+    assert opened.close(0)
