@@ -1,14 +1,15 @@
 """Base copies: the records of a whole catalog as of one commit, so that the log can be cut.
 
-A copy is read in one LMDB transaction, while commits go on. Its directory is its own. Its manifest is written
-when the log has all commits of the copy: a fenced host cannot complete one. It names a position behind which
-all later commits are; earlier ones that are found there are skipped.
+A copy is read in one LMDB transaction, while commits go on, and uploaded after it. Its directory is its own.
+Its manifest is written when the log has all commits of the copy: a fenced host cannot complete one. It names
+a position behind which all later commits are; earlier ones that are found there are skipped.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Final
+from dataclasses import dataclass
+from typing import BinaryIO, Final
 
 from seqstore.store.catalog.catalog import DATABASES, CatalogTransaction
 from seqstore.store.catalog.ship_log.outbox import Shipped, is_shipped_record
@@ -26,26 +27,52 @@ from seqstore.store.errors import CorruptionError, NotFoundError
 _CHUNK_BYTES: Final = 8 * 2**20
 
 
-def upload_records(tx: CatalogTransaction, place: Place, position: int) -> tuple[str, list[bytes], int]:
-    """Uploads all records that are shipped; returns the copy's directory, the checksums of its parts, and
-    their bytes.
+@dataclass(frozen=True)
+class CopiedRecords:
+    """The records of a catalog on the local disk, until they are uploaded.
+
+    Attributes:
+        directory: of the copy, at the place.
+        sizes: bytes of its parts, in order; `file` has one behind the other.
+    """
+
+    directory: str
+    sizes: tuple[int, ...]
+    file: BinaryIO
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes of all parts."""
+        return sum(self.sizes)
+
+    def upload(self, place: Place) -> list[bytes]:
+        """Uploads the parts; returns their checksums."""
+        self.file.seek(0)
+        digests = []
+        for number, size in enumerate(self.sizes):
+            data = self.file.read(size)
+            place.write(_part(self.directory, number), data)
+            digests.append(digest_of(data))
+        return digests
+
+
+def copy_records(tx: CatalogTransaction, file: BinaryIO, position: int) -> CopiedRecords:
+    """Copies all records that are shipped to an empty file of the local disk: uploads may last long, and LMDB
+    cannot use pages again while a transaction reads.
 
     Args:
         position: for the name of the directory.
     """
     directory = f"{BASE}/{position:020d}-{uuid.uuid4().hex[:12]}"
-    digests: list[bytes] = []
+    sizes: list[int] = []
     records: list[tuple[str, bytes, bytes]] = []
-    size = total = 0
+    size = 0
 
     def flush() -> None:
-        nonlocal size, total
-        name = f"{directory}/{len(digests):06d}"
-        data = BaseChunk(tuple(records)).packed(name)
-        place.write(name, data)
-        digests.append(digest_of(data))
+        nonlocal size
+        sizes.append(file.write(BaseChunk(tuple(records)).packed(_part(directory, len(sizes)))))
         records.clear()
-        size, total = 0, total + len(data)
+        size = 0
 
     for database in DATABASES:
         for key, raw in tx.items(database):
@@ -55,7 +82,11 @@ def upload_records(tx: CatalogTransaction, place: Place, position: int) -> tuple
                 if size >= _CHUNK_BYTES:
                     flush()
     flush()
-    return directory, digests, total
+    return CopiedRecords(directory, tuple(sizes), file)
+
+
+def _part(directory: str, number: int) -> str:
+    return f"{directory}/{number:06d}"
 
 
 def write_manifest(
@@ -90,7 +121,7 @@ def base_chunk(place: Place, directory: str, manifest: Manifest, number: int) ->
     Raises:
         CorruptionError: it is damaged or missing.
     """
-    name = f"{directory}/{number:06d}"
+    name = _part(directory, number)
     found = BaseChunk.read(place, name)
     if found is None or found[1] != manifest.chunks[number]:
         fault = "is missing" if found is None else "is another one than its manifest names"

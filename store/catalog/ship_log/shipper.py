@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import BinaryIO, Final, Protocol
 
 from seqstore.store.catalog.catalog import CatalogTransaction
-from seqstore.store.catalog.ship_log.base_copy import cut_log, upload_records, write_manifest
+from seqstore.store.catalog.ship_log.base_copy import copy_records, cut_log, write_manifest
 from seqstore.store.catalog.ship_log.outbox import (
     SHIP,
     Shipped,
@@ -36,6 +37,7 @@ from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import CommitUnknownError, CorruptionError, StoreError
 from seqstore.store.locks.file_lock import FileLock, Patience, busy
 from seqstore.store.runtime import failpoint
+from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.runtime.forks import new_lock, new_rlock
 
 _LOG: Final = logging.getLogger(__name__)
@@ -178,22 +180,33 @@ class Shipper:
         Raises:
             StoreError: as `ship`.
         """
-        with catalog.read() as tx:
-            found = read_shipped(tx)
-            if found is None:
-                return
-            place, began = self._place_of(tx), self._newest(found)
-            commit = newest_commit(tx, began)
-            directory, chunks, size = upload_records(tx, place, began.position)
+        with self._scratch_file() as file:
+            with catalog.read() as tx:
+                found = read_shipped(tx)
+                if found is None:
+                    return
+                place, began = self._place_of(tx), self._newest(found)
+                commit = newest_commit(tx, began)
+                copy = copy_records(tx, file, began.position)
+            chunks = copy.upload(place)
         failpoint.hit("ship.copied")
         self.ship(catalog, commit)
-        write_manifest(place, directory, chunks, size, began, commit)
+        write_manifest(place, copy.directory, chunks, copy.size, began, commit)
         failpoint.hit("ship.based")
         cut_log(place, began.base)
         with self._lock:
             state = self.known or began
-            self.known = replace(state, base=began.position, base_bytes=size, log_bytes=0)
+            self.known = replace(state, base=began.position, base_bytes=copy.size, log_bytes=0)
         self._trim(catalog)
+
+    @contextmanager
+    def _scratch_file(self) -> Iterator[BinaryIO]:
+        """Opens a file without a name, on the disk of the store."""
+        try:
+            with tempfile.TemporaryFile(dir=self._path.parent) as file:
+                yield file
+        except OSError as error:
+            raise disk_error(self._path.parent, error) from error
 
     def follower_moments(self, catalog: Access) -> set[int]:
         """Returns the moments from which on followers need versions, in milliseconds of Unix time.

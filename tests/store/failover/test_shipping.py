@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from seqstore import (
     Store,
     UnavailableError,
 )
-from seqstore.store.catalog.ship_log.place import open_place
+from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import (
     LEASE,
     BaseChunk,
@@ -177,6 +178,33 @@ def test_new_base_copies_cut_the_log(tmp_path: Path, target: str) -> None:
     restore_store(target, tmp_path / "new", EVERY)
     with Store.open(tmp_path / "new", settings=EVERY) as new:
         assert rows_of(new.table("db.t")) == expected
+
+
+def test_an_upload_that_lasts_long_holds_no_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LMDB reused no page meanwhile, and a forked child could not use the store."""
+    with leader(tmp_path, str(tmp_path / "shipped")) as store, ThreadPoolExecutor(1) as pool:
+        place = type(open_place(str(tmp_path / "shipped")))
+        begun, done, write = threading.Event(), threading.Event(), place.write
+
+        def slow(self: Place, name: str, data: bytes) -> None:
+            begun.set()
+            done.wait()
+            write(self, name, data)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(place, "write", slow)
+            copying = pool.submit(store.catalog.shipper.renew_base, store.catalog)
+            begun.wait()
+            try:
+                store.catalog.close()  # raises after ten seconds if a transaction runs
+            finally:
+                done.set()
+            copying.result()
+        restore_store(str(tmp_path / "shipped"), tmp_path / "new", EVERY)
+        with Store.open(tmp_path / "new", settings=EVERY) as new:
+            assert rows_of(new.table("db.t")) == rows_of(store.table("db.t"))
 
 
 def test_several_failovers_in_a_row(tmp_path: Path) -> None:
