@@ -45,6 +45,8 @@ _OBJECT_BYTES_MAX: Final = 32 * 2**20
 _LOG_BYTES_MIN: Final = 64 * 2**20  # of the log, before a new base copy
 _WAIT_SECONDS: Final = 60.0
 _TRIM_SECONDS: Final = 1.0
+_RETRY_SECONDS_MIN: Final = 0.1
+_RETRY_SECONDS_MAX: Final = 10.0
 _of_path: Final[dict[str, Shipper]] = {}
 
 
@@ -345,8 +347,8 @@ class Shipper:
             return False
 
     def _run(self, catalog: Access, seconds: float) -> None:
-        """Ships what waits at intervals; ends after one without commits."""
-        pause = threading.Event()
+        """Ships what waits at intervals; ends after one without commits. Intervals grow while that fails."""
+        pause, retry_seconds = threading.Event(), _RETRY_SECONDS_MIN
         while self._goes_on():
             pause.wait(seconds)
             try:
@@ -357,12 +359,15 @@ class Shipper:
                 ):
                     self.renew_base(catalog)
                 self._trim(catalog)
+                retry_seconds = _RETRY_SECONDS_MIN
             except StoreError as error:
                 if error.kind == "fenced":
                     self._end_fenced(catalog, error)
                     continue
                 _LOG.warning("%s: commits are not shipped yet: %s", self._path, error)
                 self._wake.set()
+                pause.wait(retry_seconds)
+                retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
 
 
 def _after(state: Shipped, digest: bytes, commit: int, size: int) -> Shipped:
