@@ -79,10 +79,10 @@ class RoomyIterator(Generic[_T]):
     """
 
     def __init__(self, inner: Iterator[_T]) -> None:
+        self._inner = inner
         for key, (_, iterator) in list(_inner_of.items()):
             if iterator() is None:
                 _end(key)
-        self._inner = inner
         _inner_of[id(inner)] = inner, weakref.ref(self)
 
     def __iter__(self) -> RoomyIterator[_T]:
