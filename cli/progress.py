@@ -70,9 +70,11 @@ class Progress:
         self.clear()
 
     def doing(self, text: str) -> None:
-        """Sets what the command works on now; the amount begins anew."""
+        """Sets what the command works on now, which is shown without secrets; the amount begins anew."""
+        from seqstore.store.runtime.secret_words import masked_statement  # imports much of the store
+
         with self._lock:
-            self._doing, self._amount = text, str
+            self._doing, self._amount = masked_statement(text), str
 
     def counted(self, amount: Callable[[], str]) -> None:
         """Sets the function that says how much is done; it is called only while it is shown."""

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from seqstore import Store
 from seqstore.cli import progress
+from seqstore.cli import sql as sql_command
 from seqstore.cli.main import app
 from seqstore.cli.progress import Progress
 from tests.support.kafka import wait_until
@@ -137,6 +138,30 @@ def test_without_a_terminal_a_plain_line_is_printed(at_once: None) -> None:
     first = screen.getvalue().splitlines()[0]
     assert first.startswith("seqstore: check")
     assert "\x1b" not in screen.getvalue()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SET PASSWORD FOR root = PASSWORD('geheim')",
+        "CREATE USER u IDENTIFIED BY 'geheim'",
+        "the first copy of the catalog to s3://key:geheim@bucket/shipped?secret_key=geheim",
+        "https://me:geheim@host/rows.csv into db.t",
+    ],
+)
+def test_what_is_done_is_shown_without_secrets(at_once: None, text: str) -> None:
+    """`sql -e "SET PASSWORD .."` printed the password to the log of whoever started it."""
+    screen = Screen()
+    with Progress("sql", screen, is_drawn=False) as shown:
+        shown.doing(text)
+        wait_until(lambda: "******" in screen.getvalue(), "a line", screen.getvalue)
+    assert "geheim" not in screen.getvalue()
+
+
+def test_a_secret_that_is_cut_is_masked() -> None:
+    """The cut part of a URI has no host, by which its password is known."""
+    text = f"EXPORT TABLE {'t' * 20} TO 's3://key:{'geheim' * 20}@bucket/x'"
+    assert "geheim" not in sql_command._head(text)
 
 
 def test_a_terminal_has_one_line_that_is_removed(at_once: None) -> None:
