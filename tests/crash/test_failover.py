@@ -30,14 +30,14 @@ def test_failovers_by_way_of_a_directory(tmp_path: Path) -> None:
     seed = new_seed()
     print(f"seed {seed}")
     segments = f"file://{tmp_path}/segments"
-    run_rounds(tmp_path, str(tmp_path / "shipped"), segments, by_form(4, 10), seed)
+    run_rounds(tmp_path, str(tmp_path / "shipped"), segments, by_form(6, 10), seed)
 
 
 def test_failovers_by_way_of_an_object_store(tmp_path: Path, bucket: str) -> None:
     """Segments and catalog are in a bucket."""
     seed = new_seed()
     print(f"seed {seed}")
-    run_rounds(tmp_path, bucket.format("shipped"), bucket.format("segments"), by_form(2, 10), seed)
+    run_rounds(tmp_path, bucket.format("shipped"), bucket.format("segments"), by_form(4, 10), seed)
 
 
 @pytest.mark.torture
