@@ -127,6 +127,11 @@ class FlightGate:
         if isinstance(found, _Connection):
             found.frames.end(caller.stream)
 
+    def waits(self, caller: Caller) -> bool:
+        """Returns whether the client of a call is connected and has not cancelled it."""
+        found = self._listener.find(caller.number)
+        return isinstance(found, _Connection) and not found.frames.is_reset(caller.stream)
+
     def read(self, caller: Caller) -> None:
         """Forgets what a call has read of a longer upload."""
         found = self._listener.find(caller.number)

@@ -80,29 +80,35 @@ class _AnyHandshake(flight.ServerAuthHandler):  # type: ignore[misc]
 
 
 class _Caller:
-    """The client of one call, as the statement that runs for it sees it from another thread."""
+    """The client of one call, as the statement that runs for it sees it from another thread.
 
-    def __init__(self, context: Any, close: Callable[[], None]) -> None:
-        self._context = context
+    Args:
+        waits: whether the client is connected and has not cancelled the call.
+        close: closes its connection.
+    """
+
+    def __init__(self, waits: Callable[[], bool], close: Callable[[], None]) -> None:
+        self._waits = waits
         self._close = close
         self._lock = threading.Lock()
+        self._has_ended = False
         self._cancelled_at: float | None = None
 
     def waits(self, is_cancelled: bool) -> bool:
         """Returns whether the client waits; closes its connection if it reads nothing of a cancelled call."""
         now = time.monotonic()
         with self._lock:
-            if self._context is None:
+            if self._has_ended:
                 return True
             self._cancelled_at = now if self._cancelled_at is None and is_cancelled else self._cancelled_at
             if self._cancelled_at is not None and now > self._cancelled_at + _UNREAD_SECONDS_MAX:
                 self._close()
-            return not self._context.is_cancelled()
+            return self._waits()
 
     def end(self) -> None:
-        """Forgets the call, whose memory is freed after it."""
+        """Notes that the call has ended, whose connection may have others."""
         with self._lock:
-            self._context = None
+            self._has_ended = True
 
 
 class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
@@ -370,7 +376,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
     def _caller(self, context: Any) -> Caller:
         login = _login(context)
         client = Client("flight", login.caller.address, login.user)
-        waiting = _Caller(context, partial(self._gate.close, login.caller))
+        waiting = _Caller(partial(self._gate.waits, login.caller), partial(self._gate.close, login.caller))
         read = partial(self._gate.read, login.caller)
         return Caller(client, partial(self._admitted, client, waiting), waiting.waits, read)
 

@@ -8,6 +8,7 @@ gRPC neither tells a server's login which client calls, nor bounds what clients 
 2. Frames are passed on as they arrive. Bytes count from their arrival until the call of their stream ends, or
    has read a message: an upload may be longer than what a connection may have under way, because gRPC takes
    no more of it than a window before the call reads on.
+3. A client cancels a call by a frame that resets its stream. gRPC's own answer is freed with the call.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD_BYTES: Final = 9
-_DATA, _HEADERS, _CONTINUATION = 0, 1, 9
+_DATA, _HEADERS, _RESET, _CONTINUATION = 0, 1, 3, 9
 _END_HEADERS: Final = 4
 _LITERAL: Final = b"\0"  # of a header that is not indexed, with a name of its own
 _SHORT_MAX: Final = 126  # bytes of a text whose length has one byte
@@ -28,7 +29,7 @@ class RequestRefusedError(Exception):
 
 
 class RequestFrames:
-    """What one client sends. One thread feeds it; `end` and `read` are safe to call from others.
+    """What one client sends. One thread feeds it; `end`, `read` and `is_reset` are safe to call from others.
 
     Args:
         name: of the header, in lower case.
@@ -45,6 +46,7 @@ class RequestFrames:
         self._client = client
         self._streams_max = streams_max
         self._streams: dict[int, int] = {}
+        self._reset: set[int] = set()  # of these
         self._newest = 0
         self._ended: deque[int] = deque()
         self._read: deque[int] = deque()
@@ -62,6 +64,10 @@ class RequestFrames:
     def read(self, stream: int) -> None:
         """Forgets the bytes of a call up to now, which has read a message."""
         self._read.append(stream)
+
+    def is_reset(self, stream: int) -> bool:
+        """Returns whether the client has cancelled a call that has not ended."""
+        return stream in self._reset
 
     def feed(self, data: bytes) -> bytes:
         """Returns what the server gets for the next bytes of the client.
@@ -99,6 +105,8 @@ class RequestFrames:
             return head
         self._left = int.from_bytes(head[:3], "big")
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF
+        if kind == _RESET and stream in self._streams:
+            self._reset.add(stream)
         if kind not in (_DATA, _HEADERS, _CONTINUATION):
             return head
         self._count(kind, stream)
@@ -116,7 +124,9 @@ class RequestFrames:
                 self.bytes -= self._streams[read]
                 self._streams[read] = 0
         while self._ended:
-            self.bytes -= self._streams.pop(self._ended.popleft(), 0)
+            ended = self._ended.popleft()
+            self.bytes -= self._streams.pop(ended, 0)
+            self._reset.discard(ended)
         if kind == _HEADERS and stream > self._newest:
             self._newest = stream
             self._streams[stream] = 0
