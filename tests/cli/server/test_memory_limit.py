@@ -27,8 +27,6 @@ from tests.support.kafka import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
 
-# At a smaller limit a server with this port may end with SIGSEGV (SECURITY.md).
-FLIGHT_BYTES_MIN = 2 << 30
 # The limit, and how many statements at once meet it.
 SIZES = (
     pytest.param(640 << 20, 8, id="8 statements"),
@@ -74,8 +72,9 @@ def server(tmp_path: Path, limit_bytes: int) -> Iterator[ServerProcess]:
         rows = ", ".join(f"({k}, 'v{k}')" for k in range(2000))
         list(session.execute(f"INSERT INTO db.t VALUES {rows}"))
     config = tmp_path / "server.toml"
-    flight = "flight_port = 0\n" if limit_bytes >= FLIGHT_BYTES_MIN else ""
-    config.write_text(f"[server]\nmemory_bytes_max = {limit_bytes}\nmysql_login_seconds = 120\n{flight}")
+    config.write_text(
+        f"[server]\nmemory_bytes_max = {limit_bytes}\nmysql_login_seconds = 120\nflight_port = 0\n"
+    )
     running = ServerProcess(tmp_path / "data", "--config", str(config), is_measured=True)
     try:
         yield running
@@ -178,7 +177,7 @@ class Others:
         refusals: requests that found no memory.
     """
 
-    def __init__(self, server: ServerProcess, *, with_flight: bool) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         self._server = server
         self._ending = threading.Event()
         self.seconds: dict[str, float] = {}
@@ -190,9 +189,8 @@ class Others:
             "rows": self._of_rows,
             "processes": self._processes,
             "load": self._loads,
+            "flight": self._flight,
         }
-        if with_flight:
-            requests["flight"] = self._flight
         self.kinds = set(requests)
         self._threads = [threading.Thread(target=self._repeat, args=each) for each in requests.items()]
 
@@ -269,7 +267,7 @@ def test_greedy_statements_fail_and_others_have_answers(
     chosen = [*every, *random.Random(seed).choices(every, k=statements)][-statements:]
     with (
         Peak(server) as peak,
-        Others(server, with_flight=limit_bytes >= FLIGHT_BYTES_MIN) as others,
+        Others(server) as others,
         ThreadPoolExecutor(statements) as threads,
     ):
         outcomes = list(threads.map(partial(outcome, server), chosen))
