@@ -150,7 +150,7 @@ def test_without_a_terminal_a_plain_line_is_printed(at_once: None) -> None:
     ],
 )
 def test_what_is_done_is_shown_without_secrets(at_once: None, text: str) -> None:
-    """`sql -e "SET PASSWORD .."` printed the password to the log of whoever started it."""
+    """The progress of `sql -e "SET PASSWORD .."` showed the password."""
     screen = Screen()
     with Progress("sql", screen, is_drawn=False) as shown:
         shown.doing(text)

@@ -29,7 +29,7 @@ from tests.support.hostile.usage import descriptors
 from tests.support.kafka import wait_until
 from tests.weight import by_form
 
-DATA, HEADERS, SETTINGS, CONTINUATION = 0, 1, 4, 9
+DATA, HEADERS, RESET, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
 END_STREAM, END_HEADERS = 1, 4
 PATH = "/arrow.flight.protocol.FlightService/GetFlightInfo"
 SECONDS_MAX = 60.0
@@ -316,6 +316,20 @@ def test_each_request_gets_the_header_however_its_bytes_arrive() -> None:
 def test_what_is_too_much_or_no_request_is_refused(data: bytes, part: str) -> None:
     with pytest.raises(RequestRefusedError, match=part):
         frames().feed(data)
+
+
+def test_a_call_is_cancelled_from_its_reset_to_its_end() -> None:
+    """gRPC's own answer is freed with the call: a statement that asked for it ended the server (SIGSEGV)."""
+    given = frames()
+    given.feed(PREFACE + frame(HEADERS, END_HEADERS, 1, b""))
+    assert not given.is_reset(1)
+    given.feed(frame(RESET, 0, 1, bytes(4)))
+    assert given.is_reset(1)
+    given.end(1)
+    given.feed(frame(HEADERS, END_HEADERS, 3, b""))
+    assert not given.is_reset(1)
+    given.feed(frame(RESET, 0, 99, bytes(4)))
+    assert not given.is_reset(99)
 
 
 def test_ended_calls_leave_room() -> None:

@@ -124,7 +124,7 @@ def test_an_iterator_that_was_dropped_without_memory_ends_later() -> None:
 
 
 def test_a_thread_begins_at_the_limit() -> None:
-    """A thread without memory for its first call never began, and who had started it waited for ever."""
+    """A thread found no memory for its first call, and `Thread.start` waited for it for ever."""
     assert run(PROGRAM + STARTS) == "done\n"
 
 

@@ -222,7 +222,7 @@ def test_a_transaction_belongs_to_the_process_that_began_it(table: Table, end: s
 def test_a_fork_within_a_transaction_leaves_the_parent_whole(
     table: Table, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Such a child is told, and its parent too; what it inherited is its parent's."""
+    """The child gets an error, and the parent logs a warning; the open catalog stays the parent's."""
     monkeypatch.setattr(open_environments, "_FORK_WAIT_SECONDS", 0.05)
     put(table, 1, "parent")
 
