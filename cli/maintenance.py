@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from seqstore.cli import output, progress
-from seqstore.cli.context import data_dir, open_store, split_table
+from seqstore.cli.context import beside_the_data, data_dir, open_store, server, split_table
 
 if TYPE_CHECKING:
-    from seqstore.store import Store
+    from seqstore.store import Store, Table
+    from seqstore.store.maintenance.compaction import CompactionResult
 
 _Tables = Annotated[
     list[str] | None, typer.Argument(metavar="[DB.TABLE]...", help="Tables; all when none is named.")
 ]
 _MIB = 2**20
+
+
+class Engine(StrEnum):
+    """What merges segments."""
+
+    LOCAL = "local"
+    SPARK = "spark"
 
 
 def optimize(
@@ -27,15 +36,31 @@ def optimize(
     ] = "",
     full: Annotated[bool, typer.Option("--full", help="Rewrite every segment.")] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Only rewrite segments with dead rows.")] = False,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="What merges: this process, or the executors of Spark.")
+    ] = Engine.LOCAL,
+    spark_master: Annotated[
+        str | None,
+        typer.Option(
+            "--spark-master", metavar="URL", help="Where Spark runs; default: as spark-submit is configured."
+        ),
+    ] = None,
 ) -> None:
     """Merge small segments and remove dead rows; no answer changes."""
-    if purge and (full or zorder_by):
-        raise typer.BadParameter("--purge cannot be combined with --full or --zorder-by")
+    if purge and (full or zorder_by or engine is Engine.SPARK):
+        raise typer.BadParameter("--purge cannot be combined with --full, --zorder-by or --engine spark")
+    if spark_master is not None and engine is Engine.LOCAL:
+        raise typer.BadParameter("--spark-master needs --engine spark")
     columns = [name.strip() for name in zorder_by.split(",") if name.strip()]
+    if engine is Engine.SPARK and server(ctx) is not None:
+        raise beside_the_data("--engine spark: executors read and write the segment files")
     with open_store(ctx, elsewhere=True) as store:
         for name in progress.each(_names(store, tables)):
             table = store.table(name)
-            result = table.purge() if purge else table.optimize(zorder_by=columns, full=full)
+            if engine is Engine.SPARK:
+                result = _on_spark(table, columns, full, spark_master)
+            else:
+                result = table.purge() if purge else table.optimize(zorder_by=columns, full=full)
             if not result.made_version:
                 output.say(f"{name}: nothing to do")
                 continue
@@ -45,6 +70,14 @@ def optimize(
                 f"{result.tombstones_removed} tombstones removed, {result.bytes_read / _MIB:.1f} MiB read, "
                 f"{result.bytes_written / _MIB:.1f} MiB written, {result.milliseconds} ms"
             )
+
+
+def _on_spark(table: Table, zorder_by: list[str], full: bool, master: str | None) -> CompactionResult:
+    from seqstore.loaders.spark.optimize import optimize_here
+
+    if master is None:
+        master = table.settings.load_spark_master
+    return optimize_here(table, zorder_by=zorder_by, full=full, master=master)
 
 
 def vacuum(

@@ -1,20 +1,26 @@
-"""Runs LOAD LABEL, CREATE ROUTINE LOAD, their related statements and CREATE TABLE .. FROM for SQL sessions.
+"""Runs LOAD LABEL, CREATE ROUTINE LOAD, their related statements, CREATE TABLE .. FROM and OPTIMIZE on Spark
+for SQL sessions.
 
 The modules of the jobs are imported by the first such statement: `seqstore sql` starts without them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from seqstore.store.runtime.lazy import cached_property
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
     from seqstore.loaders.broker.statements import BrokerStatements
     from seqstore.loaders.routine.statements import RoutineStatements
+    from seqstore.store.maintenance.compaction import CompactionResult
     from seqstore.store.sql.parse import load_jobs as sql
     from seqstore.store.sql.result import Result
     from seqstore.store.store import Store
+    from seqstore.store.table import Table
 
 
 class StoreLoadJobs:
@@ -39,6 +45,15 @@ class StoreLoadJobs:
         from seqstore.loaders.routine.statements import RoutineStatements
 
         return RoutineStatements(self._store, self._user)
+
+    def optimize(
+        self, table: Table, where: pc.Expression | None, *, zorder_by: Sequence[str], full: bool
+    ) -> CompactionResult:
+        """Runs OPTIMIZE with the engine `spark`."""
+        from seqstore.loaders.spark.optimize import optimize_here
+
+        master = self._store.settings.load_spark_master
+        return optimize_here(table, where, zorder_by=zorder_by, full=full, master=master)
 
     def submit(self, statement: sql.LoadLabel, database: str) -> Result:
         """Runs LOAD LABEL."""

@@ -26,10 +26,10 @@ from bench.trials import machine
 from seqstore import Column, Store, TableSchema, parse_type
 
 _HERE: Final = Path(__file__).parents[1]
-_WAYS: Final = ("host", "executors")
+WAYS: Final = ("host", "executors")
 _PIECE: Final = 1_000_000
 _VALUES: Final = 4
-_MASTER: Final = "local-cluster[2,1,2048]"
+MASTER: Final = "local-cluster[2,1,2048]"
 
 
 def make_tables(data: Path, rows: int) -> None:
@@ -41,7 +41,7 @@ def make_tables(data: Path, rows: int) -> None:
     keys = np.random.default_rng(rows).permutation(rows)
     with Store.open(data) as store:
         store.create_database("db")
-        for way in _WAYS:
+        for way in WAYS:
             with store.create_table(f"db.{way}", schema).begin_load() as load:
                 for start in range(0, rows, _PIECE):
                     part = keys[start : start + _PIECE]
@@ -67,7 +67,7 @@ def upsert(data: Path, way: str, rows: int, load: int, master: str) -> dict[str,
         table = store.table(f"db.{way}")
         staged = stage_frame(frame, data, table.name, {})
         Path("/proc/self/clear_refs").write_text("5")  # the peak of memory counts from here
-        memory, processor, clock = _memory("VmRSS"), time.process_time(), time.monotonic()
+        memory, processor, clock = memory_kib("VmRSS"), time.process_time(), time.monotonic()
         with ending(table, staged.task.load), table.begin_load() as begun:
             for share in staged.shares:
                 begun.adopt(share)
@@ -76,13 +76,13 @@ def upsert(data: Path, way: str, rows: int, load: int, master: str) -> dict[str,
         spent = {
             "processor_seconds": round(time.process_time() - processor, 2),
             "clock_seconds": round(time.monotonic() - clock, 2),
-            "peak_mib": round((_memory("VmHWM") - memory) / 1024),
+            "peak_mib": round((memory_kib("VmHWM") - memory) / 1024),
         }
     spark.stop()
     return {"way": way, "rows": rows, "load": load, "replaced": done.rows_replaced, **spent}
 
 
-def _memory(name: str) -> int:
+def memory_kib(name: str) -> int:
     """This process's memory, in KiB: resident (VmRSS), or its peak (VmHWM)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
@@ -103,10 +103,10 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 20_000_000, 40_000_000])
     parser.add_argument("--load", type=int, default=10_000_000, help="rows of the upsert")
-    parser.add_argument("--master", default=_MASTER)
+    parser.add_argument("--master", default=MASTER)
     parser.add_argument("--work", type=Path, default=_HERE / "work" / "winner-test")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--one", choices=_WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=WAYS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
         print(json.dumps(upsert(given.work, given.one, given.rows[0], given.load, given.master)))
@@ -115,8 +115,8 @@ def main() -> None:
     for rows in given.rows:
         shutil.rmtree(given.work, ignore_errors=True)
         make_tables(given.work, rows)
-        results += [_run(given, given.work, way, rows) for way in _WAYS]
-        print("\n".join(map(json.dumps, results[-len(_WAYS) :])), flush=True)
+        results += [_run(given, given.work, way, rows) for way in WAYS]
+        print("\n".join(map(json.dumps, results[-len(WAYS) :])), flush=True)
     shutil.rmtree(given.work, ignore_errors=True)
     if given.out is not None:
         about = {"machine": machine.commit_info(_HERE), "results": results}

@@ -71,7 +71,7 @@ class BrokerLoad:
         allowed: directories and URIs below which files may be read.
         references: secrets that URIs may name, besides those that the settings allow.
         on_progress: called with every change of the job's record.
-        spark_master: where a Spark session of its own runs; empty: see `spark_pool.spark_session`.
+        spark_master: where a Spark session of its own runs; empty: see `spark.session`.
     """
 
     store: Store
@@ -338,10 +338,8 @@ class _Running:
         self._check()
         if choose_engine(spec.properties.get("engine", "auto"), size) == "local":
             return run_locally(tasks, spec.parallelism, self._watch)
-        from seqstore.loaders.broker.spark_pool import (
-            run_on_spark,
-            spark_session,
-        )  # a small job needs neither
+        from seqstore.loaders.broker.spark_pool import run_on_spark  # a small job needs nothing of Spark
+        from seqstore.loaders.spark.session import spark_session
 
         name = f"seqstore broker load {spec.label}"
         self._spark = spark = ends.enter_context(spark_session(name, self._load.spark_master))

@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from seqstore.loaders.broker.spark_pool import running_session
 from seqstore.loaders.spark.py4j_access import forget, has_died, is_stopped, jvm_of
 from seqstore.loaders.spark.requirements import missing_requirement
+from seqstore.loaders.spark.session import running_session
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime import memory_limit
 

@@ -18,7 +18,6 @@ finds which of the rows the load would reject.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -30,7 +29,6 @@ from seqstore.store.check.delta import Delta
 from seqstore.store.check.input_rows import chunks_of, tables_of
 from seqstore.store.check.partial_checker import PartialChecker
 from seqstore.store.check.row_checker import Mask, RejectedRow, RowChecker
-from seqstore.store.errors import StoreError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.write_states import bytes_of
@@ -106,16 +104,8 @@ class WriteTask:
             InvalidInputError: the columns do not fit the table.
             ClosedError: the load has not begun, or has ended.
         """
-        plain = self.stager
-        attempt = self.load.attempt()
-        guarded = plain.disk.guarded(lambda: self.load.refuse_ended(plain.disk, plain.directory))
-        self.load.refuse_ended(plain.disk, plain.directory)
-        try:
-            done = _staged(replace(self, stager=replace(plain, disk=guarded, staging=attempt)), data)
-        except BaseException:
-            with suppress(StoreError, OSError):  # the first error is raised; the end of the load sweeps too
-                attempt.remove_files(plain.disk, plain.directory)
-            raise
+        with self.stager.attempt_of(self.load) as stager:
+            done = _staged(replace(self, stager=stager), data)
         return replace(done, table_id=self.table_id, load=self.load)
 
     def rejected(self, rows: pa.Table, supplied: Mapping[str, Mask]) -> list[RejectedRow]:

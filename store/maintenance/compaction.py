@@ -9,6 +9,8 @@
 4. If another writer dropped some of the inputs meanwhile, the rest is merged anew; if none is left, there is
    no commit. A Z-order fails instead, because it orders all rows together.
 
+Other processes can run step 2, such as Spark executors (range_merge).
+
 Versions before the new one continue to read the old segments, which stay until no readable version has them
 (maintenance.retention). A crash before 3 leaves files that no version names; the next opening removes them.
 """
@@ -16,7 +18,8 @@ Versions before the new one continue to read the old segments, which stay until 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -31,6 +34,8 @@ from seqstore.store.conflict.conflict_errors import CurrentTransaction, committe
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
 from seqstore.store.errors import CommitUnknownError
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, rewritable, small_or_dirty
+from seqstore.store.maintenance.range_merge import RangeMerge, RunRanges, merged_elsewhere
+from seqstore.store.maintenance.recovery import ending
 from seqstore.store.maintenance.segment_merge import Merged, merge
 from seqstore.store.publish import tombstones
 from seqstore.store.publish.publish import TableWrite, check_revision, put_version
@@ -39,7 +44,9 @@ from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
 from seqstore.store.runtime import failpoint
+from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.schema.features import require_writable
+from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.stager import Stager
 
 if TYPE_CHECKING:
@@ -91,6 +98,7 @@ def optimize(
     where: pc.Expression | None = None,
     zorder_by: Sequence[str] = (),
     full: bool = False,
+    elsewhere: RunRanges | None = None,
 ) -> CompactionResult:
     """Runs OPTIMIZE: merges small segments and those with dead rows.
 
@@ -98,6 +106,7 @@ def optimize(
         where: only segments that may hold a matching row, by their zone maps.
         zorder_by: columns to order rows by; every chosen segment is rewritten.
         full: rewrite every chosen segment, whether that improves it or not.
+        elsewhere: merges in other processes; None means here.
 
     Raises:
         InvalidInputError: an unknown column.
@@ -113,7 +122,7 @@ def optimize(
             return chosen
         return small_or_dirty(chosen, table.settings)
 
-    return Compaction(table, OPTIMIZE, choose, order_by=names).run()
+    return Compaction(table, OPTIMIZE, choose, order_by=names, elsewhere=elsewhere).run()
 
 
 def purge(table: VersionedTable) -> CompactionResult:
@@ -141,6 +150,7 @@ class Compaction:
         choose: returns the inputs, given the state at its start.
         order_by: columns of a Z-order.
         is_cancelled: called between parts.
+        elsewhere: runs the parts of step 2 in other processes; None means here.
     """
 
     table: VersionedTable
@@ -148,10 +158,12 @@ class Compaction:
     choose: Callable[[TableState], list[LiveSegment]]
     order_by: Sequence[str] = field(default=(), kw_only=True)
     is_cancelled: Callable[[], bool] = field(default=lambda: False, kw_only=True)
+    elsewhere: RunRanges | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         self._started = time.monotonic()
         self._lost = 0
+        self._load: StagingId | None = None  # of the outputs that other processes write
 
     def run(self) -> CompactionResult:
         """Chooses, merges, publishes.
@@ -165,9 +177,9 @@ class Compaction:
         read_version = state.version
         while inputs:
             rule = purge_rule(self.table, state)
-            merged = self.merge(state, inputs, rule)
             try:
-                return self.publish(state, merged, rule)
+                with self._staging():
+                    return self.publish(state, self.merge(state, inputs, rule), rule)
             except InputsDropped:
                 lease.release()
                 before = inputs
@@ -187,11 +199,26 @@ class Compaction:
         loader = self.table.loader
         settings, name = self.table.settings, self.table.name
         stager = Stager(state.schema, loader.disk, loader.directory, settings, table=name)
-        merged = merge(
-            state, inputs, stager, order_by=self.order_by, purge=rule, is_cancelled=self.is_cancelled
-        )
+        if self.elsewhere is not None and self._load is not None:
+            ranges = RangeMerge.of(state.schema, inputs, stager, self._load, self.order_by, rule)
+            merged = merged_elsewhere(ranges, self.elsewhere(ranges), state, inputs, rule)
+        else:
+            merged = merge(
+                state, inputs, stager, order_by=self.order_by, purge=rule, is_cancelled=self.is_cancelled
+            )
         failpoint.hit("compaction.merged")
         return merged
+
+    @contextmanager
+    def _staging(self) -> Iterator[None]:
+        """Lets other processes write outputs within the block, and removes those that it does not publish."""
+        if self.elsewhere is None:
+            yield
+            return
+        self._load = StagingId.of(this_process())
+        self._load.begin(self.table.loader.disk, self.table.loader.directory)
+        with ending(self.table, self._load):
+            yield
 
     def publish(self, state: TableState, merged: Merged, rule: Purge) -> CompactionResult:
         """Runs step 3; removes the files if it failed.
@@ -254,6 +281,8 @@ class Compaction:
     def _put_version(self, tx: CatalogTransaction, write: TableWrite, rule: Purge) -> int:
         """Writes the version within the writer lock; the plan must fit the head."""
         transaction = unlabelled(self.table, self.operation)
+        if self._load is not None:
+            self._load.refuse_ended(self.table.loader.disk, self.table.loader.directory)
         head = check_revision(tx, transaction, write.table_id, write.name, write.revision)
         put_version(tx, transaction, write, head + 1)
         if rule.watermark is not None:

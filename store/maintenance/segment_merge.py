@@ -58,7 +58,13 @@ _OUTPUT_SHIFT: Final = 32
 _POSITION_MASK: Final = (1 << _OUTPUT_SHIFT) - 1
 _PARTS_MAX: Final = 2**16
 
-Origins = npt.NDArray[np.int64]
+Places = npt.NDArray[np.int64]
+
+
+def places_in_output(number: int, positions: Positions) -> Places:
+    """Returns the number of an output and positions in it, one integer for each position."""
+    places: Places = positions.astype(np.int64) + (number << _OUTPUT_SHIFT)
+    return places
 
 
 class MergeCancelled(Exception):
@@ -71,30 +77,37 @@ class Merged:
 
     Attributes:
         inputs: by segment id, as they were when the merge began.
-        places: segment id -> for each of its rows output number and position in one integer, -1 when the row
-            was not copied.
+        places: segment id -> for each of its rows output number and position in one integer
+            (`places_in_output`), -1 when the row was not copied.
         outputs: new segments; their files are durable.
         rows: rows written.
     """
 
     inputs: dict[str, LiveSegment]
-    places: dict[str, Origins]
+    places: dict[str, Places]
     outputs: list[Segment] = field(default_factory=list)
     rows: int = 0
 
     def hidden_since(self, now: TableState) -> dict[str, Positions]:
         """Returns rows of the outputs whose origin was hidden since the merge began, by output id."""
-        gone: list[Origins] = []
+        gone: list[tuple[LiveSegment, Positions]] = []
         for segment_id, before in self.inputs.items():
             positions = now.segments[now.slot_of[segment_id]].deletes.hidden_since(before.deletes)
-            places = self.places[segment_id][positions]
-            gone.append(places[places != _GONE])
-        places = np.concatenate(gone) if gone else np.empty(0, dtype=np.int64)
+            if len(positions):
+                gone.append((before, positions))
+        places = self.places_of(gone)
         outputs = places >> _OUTPUT_SHIFT
         return {
             self.outputs[number].meta.id: (places[outputs == number] & _POSITION_MASK).astype(np.uint32)
             for number in np.unique(outputs).tolist()
         }
+
+    def places_of(self, rows: Sequence[tuple[LiveSegment, Positions]]) -> Places:
+        """Returns the places of those rows of inputs that were copied, in any order."""
+        found = [self.places[live.segment.meta.id][positions] for live, positions in rows]
+        places = np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+        copied: Places = places[places != _GONE]
+        return copied
 
     def delete_files(self) -> None:
         """Removes the outputs' files; only while no catalog names them."""
@@ -129,7 +142,7 @@ def merge(
         MergeCancelled: `is_cancelled` returned True.
         InvalidInputError: a value does not fit its new type.
     """
-    merging = _Merging(state.schema, inputs, stager, order_by, purge, reshaping)
+    merging = Merging(state.schema, inputs, stager, order_by, purge, reshaping)
     try:
         for number, (low, high) in enumerate(merging.parts()):
             if number and is_cancelled():
@@ -160,21 +173,30 @@ class _Part:
 
 
 @dataclass
-class _Merging:
-    """One run of `merge`; `source` is the schema of the inputs."""
+class Merging:
+    """One run of `merge`, or the run of some of its parts.
+
+    Attributes:
+        source: the schema of the inputs.
+        keeps_places: the result has the place of every row, which needs 8 bytes for each.
+        merged: the result so far.
+    """
 
     source: TableSchema
     inputs: Sequence[LiveSegment]
     stager: Stager
     order_by: Sequence[str]
     purge: Purge
-    reshaping: Reshaping | None
+    reshaping: Reshaping | None = None
+    keeps_places: bool = True
 
     def __post_init__(self) -> None:
         self.schema = self.stager.schema
         self.projection = Projection(self.source, self._stored_names())
         live_by_id = {live.segment.meta.id: live for live in self.inputs}
-        places = {name: np.full(live.segment.rows, _GONE, np.int64) for name, live in live_by_id.items()}
+        places: dict[str, Places] = {}
+        if self.keeps_places:
+            places = {name: np.full(live.segment.rows, _GONE, np.int64) for name, live in live_by_id.items()}
         self.merged = Merged(live_by_id, places)
 
     def _stored_names(self) -> tuple[str, ...]:
@@ -224,11 +246,11 @@ class _Merging:
         positions = None if order is None else places_in(order)
         repeats = bool((part.codes[1:] == part.codes[:-1]).any())
         index = KeyIndex(part.codes, positions, SequenceVector.of_rows(part.rows, self.schema), repeats)
-        places = index.row_positions(slice(None)).astype(np.int64)
-        places += np.int64(len(self.merged.outputs)) << np.int64(_OUTPUT_SHIFT)
-        for number, live in enumerate(self.inputs):
-            mine = part.inputs == number
-            self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
+        if self.keeps_places:
+            places = places_in_output(len(self.merged.outputs), index.row_positions(slice(None)))
+            for number, live in enumerate(self.inputs):
+                mine = part.inputs == number
+                self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
         compression = "zstd" if is_guard else None
         self.merged.outputs.append(self.stager.write(part.rows, index, order, compression=compression))
         self.merged.rows += len(part.codes)

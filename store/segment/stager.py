@@ -17,15 +17,17 @@ Rows that will lose to stored rows are written as well; the plan hides them (win
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.store.errors import StoreError
 from seqstore.store.runtime.arrow_versions import sorted_nulls_first
 from seqstore.store.runtime.workers import pool
 from seqstore.store.schema.column import DELETE_SIGN
@@ -35,7 +37,7 @@ from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
-from seqstore.store.segment.load_marker import Attempt, new_segment_id
+from seqstore.store.segment.load_marker import Attempt, StagingId, new_segment_id
 from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Origin, Segment, SegmentMeta, write_segment
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
@@ -104,6 +106,24 @@ class Stager:
         for segment in segments:
             left -= segment.rows
         return Staged(segments, left)
+
+    @contextmanager
+    def attempt_of(self, load: StagingId) -> Iterator[Stager]:
+        """Yields a stager for one run of a task of a load that several processes stage. After an error the
+        files of the run are removed.
+
+        Raises:
+            ClosedError: the load has not begun, or has ended; while a file is written, too.
+        """
+        disk, directory, attempt = self.disk, self.directory, load.attempt()
+        load.refuse_ended(disk, directory)
+        guarded = disk.guarded(lambda: load.refuse_ended(disk, directory))
+        try:
+            yield replace(self, disk=guarded, staging=attempt)
+        except BaseException:
+            with suppress(StoreError, OSError):  # the first error is raised; the end of the load sweeps too
+                attempt.remove_files(disk, directory)
+            raise
 
     def sync(self) -> None:
         """Makes the names of all staged files durable."""

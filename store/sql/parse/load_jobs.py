@@ -6,14 +6,18 @@ the same code evaluates both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import pyarrow.compute as pc
+
 from seqstore.store.errors import UnavailableError
 from seqstore.store.expressions.like_pattern import LikePattern
+from seqstore.store.maintenance.compaction import CompactionResult
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.result import Result
+from seqstore.store.table import Table
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,11 @@ class CreateTableFrom:
 
 
 class LoadJobs(Protocol):
-    """Runs load statements; `database` completes names without one."""
+    """Runs load statements, and others whose engine may be Spark; `database` completes names without one."""
+
+    def optimize(
+        self, table: Table, where: pc.Expression | None, *, zorder_by: Sequence[str], full: bool
+    ) -> CompactionResult: ...
 
     def submit(self, statement: LoadLabel, database: str) -> Result: ...
 

@@ -12,6 +12,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.history.history_rows import history_table
 from seqstore.store.iceberg.uniform import upgrade_uniform
 from seqstore.store.maintenance.compaction import CompactionResult
+from seqstore.store.sql.parse.load_jobs import required
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name
@@ -35,6 +36,7 @@ class Optimize:
     where: exp.Expr | None = None
     zorder_by: tuple[str, ...] = ()
     is_full: bool = False
+    is_on_spark: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,18 +66,27 @@ def _parse_optimize(stream: TokenStream) -> Optimize:
     stream.take("TABLE")
     table = parse_table_name(stream)
     is_full = stream.take("FULL")
-    where = stream.expression("ZORDER") if stream.take("WHERE") else None
+    where = stream.expression("ZORDER", "PROPERTIES") if stream.take("WHERE") else None
     columns: list[str] = []
     if stream.take("ZORDER"):
         stream.need("BY")
         columns = stream.names("a column name")
-    return Optimize(table, where, tuple(columns), is_full)
+    given = stream.properties() if stream.take("PROPERTIES") else {}
+    for name in given.keys() - {"engine"}:
+        stream.refuse(f"OPTIMIZE has the property engine, and no {name!r}", "bad_property")
+    engine = given.get("engine", "local")
+    if engine not in ("local", "spark"):
+        stream.refuse(f"engine: expected local or spark, found {engine!r}", "bad_property")
+    return Optimize(table, where, tuple(columns), is_full, engine == "spark")
 
 
 def _optimize(statement: Optimize, session: Session) -> Result:
     table = session.table(statement.table)
     node = statement.where
     where = scan_filter(table.schema, node, "OPTIMIZE ... WHERE") if node is not None else None
+    if statement.is_on_spark:
+        jobs = required(session.server.load_jobs, "OPTIMIZE with engine spark")
+        return compacted(jobs.optimize(table, where, zorder_by=statement.zorder_by, full=statement.is_full))
     return compacted(table.optimize(where, zorder_by=statement.zorder_by, full=statement.is_full))
 
 

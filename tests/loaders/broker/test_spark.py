@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqstore import Store
-from seqstore.loaders.broker import spark_pool
 from seqstore.loaders.broker.job import FINISHED, LoadJob
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
+from seqstore.loaders.spark import session
 from seqstore.store.catalog.job_record import CANCELLED
 from seqstore.store.sql import Session
 
@@ -124,15 +124,15 @@ def test_a_session_of_their_own_ends_with_the_last_job(monkeypatch: pytest.Monke
         said.append(f"{name} on {master}")
         return Session()
 
-    monkeypatch.setattr(spark_pool, "running_session", lambda: None)
-    monkeypatch.setattr(spark_pool, "_new_session", begin)
-    first, second = (spark_pool.spark_session(name, "local[1]") for name in ("first", "second"))
+    monkeypatch.setattr(session, "running_session", lambda: None)
+    monkeypatch.setattr(session, "_new_session", begin)
+    first, second = (session.spark_session(name, "local[1]") for name in ("first", "second"))
     assert first.__enter__() is second.__enter__()
     first.__exit__(None, None, None)
     assert said == ["first on local[1]"]
     second.__exit__(None, None, None)
     assert said == ["first on local[1]", "stopped"]
-    with spark_pool.spark_session("third", ""):
+    with session.spark_session("third", ""):
         assert said[2:] == ["third on "]
     assert said[3:] == ["stopped"]
 

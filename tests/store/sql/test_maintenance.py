@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from seqstore import InvalidInputError, VersionExpiredError
+from seqstore import InvalidInputError, UnavailableError, VersionExpiredError
 from seqstore.store.sql import Session
 from tests.support.statements import dicts
 
@@ -29,6 +29,18 @@ def test_optimize_says_what_it_did(session: Session) -> None:
     assert dicts(session, "OPTIMIZE t FULL")[0]["version"] == 7
     with pytest.raises(InvalidInputError, match="comparisons of a column"):
         dicts(session, "OPTIMIZE t WHERE k + 1 = 2")
+
+
+def test_optimize_has_one_property_the_engine(session: Session) -> None:
+    """Spark runs where something runs load jobs: tests/loaders/spark/test_optimize.py."""
+    text = "OPTIMIZE t FULL WHERE k > 0 PROPERTIES ('engine' = '{}')"
+    assert dicts(session, text.format("local"))[0]["segments_before"] == 3
+    with pytest.raises(UnavailableError, match="OPTIMIZE with engine spark is understood"):
+        dicts(session, text.format("spark"))
+    with pytest.raises(InvalidInputError, match="expected local or spark, found 'flink'"):
+        dicts(session, text.format("flink"))
+    with pytest.raises(InvalidInputError, match="the property engine, and no 'motor'"):
+        dicts(session, "OPTIMIZE t PROPERTIES ('motor' = 'spark')")
 
 
 def test_reorg_purge(session: Session) -> None:
