@@ -72,8 +72,12 @@ def open_versions(tx: CatalogTransaction, table: int) -> KeptVersions:
 
 def whole_versions(tx: CatalogTransaction, table: int) -> KeptVersions:
     """Returns the versions of which everything is there: their holders can read them."""
-    record = tx.get("horizons", catalog.table_key(table)) or {}
-    return _read(record, int(record.get("oldest", 1)), _WHOLE)
+    return whole_of(tx.get("horizons", catalog.table_key(table)) or {})
+
+
+def whole_of(horizon: Mapping[str, Any]) -> KeptVersions:
+    """Returns the versions of which everything is there, by a record of `horizons`."""
+    return _read(horizon, int(horizon.get("oldest", 1)), _WHOLE)
 
 
 def all_whole_from(tx: CatalogTransaction, table: int) -> int:

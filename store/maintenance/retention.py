@@ -17,12 +17,15 @@ Vacuum then:
 3. Deletes files of processes that ended before they published them (maintenance.recovery), and removes
    transactions and labels that ended long ago (catalog.label_retention).
 
-A crash between the first two leaves trash, which the next vacuum finds.
+A crash between the first two leaves trash, which the next vacuum finds. One vacuum of a table runs at a time,
+over all processes: an older plan would keep versions open that a newer one has given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,10 +44,12 @@ from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_chain import needed_bitmaps, require_whole
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
+from seqstore.store.errors import UnavailableError
+from seqstore.store.locks.file_lock import FileLock, Patience
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
 from seqstore.store.maintenance.thinning import Ages, Holders, open_after, prepared_versions, whole_after
-from seqstore.store.runtime import failpoint
+from seqstore.store.runtime import cancellation, failpoint
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
 
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
 
 _BATCH: Final = 2_000  # records per transaction
 _COMMIT_MS: Final = 600_000  # no commit takes longer
+_WAIT_SECONDS: Final = 600.0  # for the end of another vacuum of the table
+_LOOK_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def vacuum(
 ) -> VacuumResult:
     """Removes everything that no version within the retention needs; see the module.
 
-    Nothing is removed from a table whose records do not add up.
+    Nothing is removed from a table whose records do not add up. It waits for another vacuum of the table.
 
     Args:
         retention_seconds: instead of the table's own.
@@ -92,7 +99,43 @@ def vacuum(
 
     Raises:
         CorruptionError: a record of the table is missing.
+        UnavailableError: another vacuum of the table does not end.
     """
+    if dry_run:
+        return _vacuumed(table, retention_seconds, dry_run=True)
+    with _alone(table, _WAIT_SECONDS) as is_alone:
+        if not is_alone:
+            raise UnavailableError(
+                f"{table.name}: another vacuum of the table has not ended within {_WAIT_SECONDS:.0f} "
+                "seconds; end it, or try again later",
+                kind="vacuum_runs",
+            )
+        return _vacuumed(table, retention_seconds, dry_run=False)
+
+
+def vacuum_unless_busy(table: VersionedTable) -> VacuumResult | None:
+    """Runs a vacuum as `vacuum` does; None, at once, while another one of the table runs."""
+    with _alone(table, 0) as is_alone:
+        return _vacuumed(table, None, dry_run=False) if is_alone else None
+
+
+@contextmanager
+def _alone(table: VersionedTable, seconds: float) -> Iterator[bool]:
+    """Keeps other vacuums of the table waiting during the block; yields False if one runs all the time."""
+    lock = FileLock(table.catalog.data_dir / "locks" / f"vacuum-{table.id}")
+    ends = time.monotonic() + seconds
+    while not (is_held := lock.acquire(Patience(min(_LOOK_SECONDS, max(ends - time.monotonic(), 0))))):
+        cancellation.check()
+        if time.monotonic() >= ends:
+            break
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            lock.release()
+
+
+def _vacuumed(table: VersionedTable, retention_seconds: int | None, *, dry_run: bool) -> VacuumResult:
     far = frozenset(table.catalog.shipper.follower_moments(table.catalog))
     with table.catalog.read() as tx:
         require_whole(tx, table.id)

@@ -18,6 +18,7 @@ servers and schedules.
 from __future__ import annotations
 
 import fcntl
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +30,7 @@ from seqstore.store.errors import NotFoundError, StoreError
 from seqstore.store.maintenance.compaction import OPTIMIZE, Compaction, CompactionResult
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
 from seqstore.store.maintenance.compaction_process import AFTER_LOAD, MAINTAIN, CompactionProcess
-from seqstore.store.maintenance.retention import vacuum
+from seqstore.store.maintenance.retention import vacuum_unless_busy
 from seqstore.store.maintenance.segment_merge import MergeCancelled
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
@@ -40,6 +41,7 @@ from seqstore.store.settings import Settings
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
 
+_LOG: Final = logging.getLogger(__name__)
 _ROUNDS_MAX: Final = 4
 _VACUUM_SHARE: Final = 20  # a vacuum may run for one of so many seconds
 _GROWN_BYTES_MIN: Final = 64 * 2**20  # that compactions replaced, before a vacuum comes early
@@ -194,6 +196,9 @@ class Maintainer:
         if thread is None or thread is threading.current_thread():
             return False
         thread.join()
+        with self._lock:
+            if self._threads.get(work) is thread:  # it ended by an error
+                del self._threads[work]
         return True
 
     def close(self) -> None:
@@ -216,7 +221,7 @@ class Maintainer:
                 return
             pace.ended, pace.replaced = time.monotonic(), 0
         started = time.monotonic()
-        vacuum(table)
+        vacuum_unless_busy(table)
         pace.seconds = time.monotonic() - started
 
     def _count(self, table: VersionedTable, done: Sequence[CompactionResult]) -> None:
@@ -239,7 +244,7 @@ class Maintainer:
             return self._is_closed or is_cancelled()
 
         done: dict[str, int] = {}
-        failure: StoreError | None = None
+        failure: Exception | None = None
         for name in names:
             if stops():
                 break
@@ -254,7 +259,7 @@ class Maintainer:
                     self.vacuum(table)
             except NotFoundError:
                 continue  # dropped meanwhile
-            except StoreError as error:
+            except Exception as error:  # the other tables are maintained all the same
                 self.last_failure = f"{name}: {error}"
                 failure = failure or error
         if failure is not None:
@@ -286,5 +291,7 @@ class Maintainer:
                 if work is LARGE and (rate := table.settings.compaction_write_bytes_per_second):
                     written = sum(result.bytes_written for result in done)
                     self._closing.wait(max(written / rate - (time.monotonic() - started), 0.0))
-            except (StoreError, OSError) as error:
+            except Exception as error:  # the thread goes on with the other tables
                 self.last_failure = f"{table.name}: {error}"
+                if not isinstance(error, StoreError | OSError):
+                    _LOG.exception("%s: maintenance failed", table.name)

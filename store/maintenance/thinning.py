@@ -82,7 +82,7 @@ def whole_after(before: KeptVersions, opened: KeptVersions, holders: Holders) ->
     held = {each for each in holders.held if each in before}
     held |= {before.preceding(each) or before.first for each in holders.of_moments}
     first = max(min({opened.first, *held}), before.first)
-    return KeptVersions.of(first, every, {first, *opened.some, *held})
+    return KeptVersions.of(first, every, {first, *(each for each in opened.some if each in before), *held})
 
 
 def prepared_versions(tx: CatalogTransaction, table: int) -> frozenset[int]:

@@ -177,7 +177,7 @@ class _Repair:
 
     def _fault_of_tables(self) -> str:
         for number, table in records_of_tables(self._salvage).items():
-            if table.info is not None and (table.remade or table.first_whole() != max(table.oldest, 1)):
+            if table.info is not None and (table.remade or not table.has_all_whole):
                 return f"records of table {number} do not add up"
         return "" if self._salvage.is_whole else "records are lost"
 

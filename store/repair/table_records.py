@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from seqstore.store.catalog import catalog
 from seqstore.store.catalog.catalog import DATABASES, unpack
+from seqstore.store.catalog.kept_versions import whole_of
 from seqstore.store.catalog.version_record import EMPTY, VersionState, state_of
 from seqstore.store.errors import FormatError
 from seqstore.store.repair.inline_segments import described_payload
@@ -227,6 +228,12 @@ class TableRecords:
                 break
             first = version
         return first
+
+    @property
+    def has_all_whole(self) -> bool:
+        """Whether all versions are whole that should be: those that were not thinned out."""
+        whole = whole_of(self.horizon)
+        return 0 < self.first_whole() <= whole.every and all(map(self.is_whole, whole.some))
 
     def history(self, first: int) -> list[int]:
         """Returns the versions up to the newest one whose records follow each other."""

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore.store.ddl.alter import alter, set_properties
 from seqstore.store.maintenance import compaction_policy
-from seqstore.store.maintenance.compaction import Compaction
+from seqstore.store.maintenance.compaction import Compaction, CompactionResult
 from seqstore.store.maintenance.scheduler import TINY, maintain
 from seqstore.store.maintenance.segment_merge import Merged
 from seqstore.store.publish.tombstones import Purge
@@ -45,6 +46,51 @@ def test_many_small_loads_leave_about_ten_segments(store: Store) -> None:
     assert table.check() == []
     written = sum(info.metrics.rows_total for info in table.history() if info.operation == "OPTIMIZE")
     assert written < 6 * 120 * 20, "a row is written again a few times, not with every compaction"
+
+
+def test_an_unexpected_error_neither_ends_maintenance_nor_holds_up_a_close(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(store)
+    run = Compaction.run
+
+    def fail(_: Compaction) -> None:
+        raise OverflowError("of a date")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Compaction, "run", fail)
+        for number in range(30):
+            load(table, number)
+        store.maintainer.wait()
+        assert store.maintainer.last_failure == "db.t: of a date"
+    assert Compaction.run is run
+    load(table, 30)
+    store.maintainer.wait()
+    assert len(table.state().segments) <= 15
+
+
+def test_a_table_that_cannot_be_maintained_does_not_hold_up_the_next(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = make(store, disable_auto_compaction="true")
+    other = store.create_table("db.z", table.schema)
+    for number in range(20):
+        load(table, number)
+        load(other, number)
+    run = Compaction.run
+
+    def fail_of_the_first(compaction: Compaction) -> CompactionResult:
+        if compaction.table.name == "db.t":
+            raise OverflowError("of a date")
+        return run(compaction)
+
+    monkeypatch.setattr(Compaction, "run", fail_of_the_first)
+    for each in (table, other):
+        alter(each, [set_properties({"disable_auto_compaction": "false"})])
+    store.maintainer.wait()
+    with pytest.raises(OverflowError):
+        store.maintain()
+    assert len(other.state().segments) < 15
 
 
 def test_a_large_segment_with_many_dead_rows_is_rewritten(store: Store) -> None:
@@ -210,7 +256,7 @@ def vacuums(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[float]]:
         done.append(table.id)
         clock[0] += clock[1]
 
-    monkeypatch.setattr("seqstore.store.maintenance.scheduler.vacuum", vacuum)
+    monkeypatch.setattr("seqstore.store.maintenance.scheduler.vacuum_unless_busy", vacuum)
     monkeypatch.setattr(
         "seqstore.store.maintenance.scheduler.time", SimpleNamespace(monotonic=lambda: clock[0])
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -21,11 +22,15 @@ from seqstore import (
     Store,
     Table,
     TableSchema,
+    UnavailableError,
     VersionExpiredError,
     parse_type,
 )
 from seqstore.store.catalog.kept_versions import KeptVersions
 from seqstore.store.catalog.version_chain import require_whole
+from seqstore.store.locks.file_lock import FileLock, Patience
+from seqstore.store.maintenance import retention
+from seqstore.store.maintenance.retention import vacuum_unless_busy
 from seqstore.store.maintenance.thinning import Holders, whole_after
 from seqstore.store.repair.repair import repair
 from tests.support.clock import Clock
@@ -339,6 +344,46 @@ def test_a_repair_keeps_the_versions_behind_the_thinned_ones(
         assert repaired.oldest_version <= every
         assert rows(repaired, repaired.oldest_version) == expected(repaired.oldest_version)
         assert repaired.check() == []
+
+
+def test_a_thinned_catalog_is_sound_for_repair_and_stays_as_it_is(store: Store, clock: Clock) -> None:
+    table = make(store, clock, 60)
+    table.vacuum()
+    kept, path = table.kept_versions, store.path
+    assert kept.some
+    store.close()
+    store.catalog.close()
+    assert list(repair(path).lines()) == ["the catalog is sound, nothing to repair"]
+    with Store.open(path) as again:
+        assert again.table("db.t").kept_versions == kept
+
+
+def test_one_vacuum_of_a_table_runs_at_a_time(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older plan would open again what a newer one has given up."""
+    table = make(store, clock, 30)
+    lock = FileLock(store.path / "locks" / f"vacuum-{table.id}")
+    assert lock.acquire(Patience(60))
+    assert vacuum_unless_busy(table) is None
+    assert table.vacuum(dry_run=True).versions > 0
+    with monkeypatch.context() as patch:
+        patch.setattr(retention, "_WAIT_SECONDS", 0.0)
+        with pytest.raises(UnavailableError, match="another vacuum of the table has not ended"):
+            table.vacuum()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(table.vacuum)
+        assert not waiting.done()
+        lock.release()
+        assert waiting.result().versions > 0
+    assert vacuum_unless_busy(table) is not None
+
+
+def test_what_was_given_up_is_not_whole_again_by_an_older_plan() -> None:
+    before = KeptVersions.of(1, 90, {1, 20, 80})
+    opened = KeptVersions.of(1, 60, {1, 20, 30, 50})  # of a vacuum that planned earlier
+    holders = Holders(frozenset(), frozenset(), frozenset())
+    assert whole_after(before, opened, holders) == KeptVersions.of(1, 90, {1, 20})
 
 
 def test_net_changes_cross_a_change_of_types(store: Store, clock: Clock) -> None:
