@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from seqstore.cli.console.value_texts import texts
 from seqstore.store.catalog.version_record import VersionRecord, newest_version_records
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny
+from seqstore.store.publish.tombstones import retention_seconds
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.schema.column import VERSION_COL
 from seqstore.store.segment.load_marker import made_at
@@ -101,7 +102,7 @@ def segments(table: Table, settings: Settings) -> dict[str, Any]:
         "segments_max": policy.segments_max,
         "deleted_percent": policy.deleted_percent,
         "segment_rows": settings.segment_rows,
-        "tombstone_retention_seconds": policy.tombstone_retention_seconds,
+        "tombstone_retention_seconds": retention_seconds(state.schema, settings),
         "plan": _plan(tiny, large, policy),
         "segments": lines,
     }

@@ -33,7 +33,7 @@ from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, committed_name, error_of
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
 from seqstore.store.errors import CommitUnknownError
-from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, rewritable, small_or_dirty
+from seqstore.store.maintenance.compaction_policy import rewritable, small_or_dirty
 from seqstore.store.maintenance.range_merge import RangeMerge, RunRanges, merged_elsewhere
 from seqstore.store.maintenance.recovery import ending
 from seqstore.store.maintenance.segment_merge import Merged, merge
@@ -136,9 +136,8 @@ def purge(table: VersionedTable) -> CompactionResult:
 
 def purge_rule(table: VersionedTable, state: TableState) -> Purge:
     """Returns the rule for the tombstones of a state that may be removed now."""
-    seconds = MaintenancePolicy.of(state.schema, table.settings).tombstone_retention_seconds
     with table.catalog.read() as tx:
-        return tombstones.old_enough(tx, table.id, state.version, state.schema, now_ms(), seconds)
+        return tombstones.old_enough(tx, table.id, state.version, state.schema, table.settings)
 
 
 @dataclass

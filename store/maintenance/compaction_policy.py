@@ -55,7 +55,6 @@ class MaintenancePolicy:
         segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
         version_retention_seconds: how long versions can be read.
         thinning: which versions stay within that time.
-        tombstone_retention_seconds: how late a row may arrive.
     """
 
     is_automatic: bool
@@ -64,7 +63,6 @@ class MaintenancePolicy:
     bytes_per_second: int
     version_retention_seconds: int
     thinning: tuple[ThinningStep, ...]
-    tombstone_retention_seconds: int
 
     @classmethod
     def of(cls, schema: TableSchema, settings: Settings) -> MaintenancePolicy:
@@ -77,7 +75,6 @@ class MaintenancePolicy:
             int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
             int(given.get(props.VERSION_RETENTION, settings.version_retention_seconds)),
             parse_thinning(given.get(props.VERSION_THINNING, settings.version_thinning)),
-            int(given.get(props.TOMBSTONE_RETENTION, settings.tombstone_retention_seconds)),
         )
 
 

@@ -135,8 +135,14 @@ def prepare_write(pending: PendingWrite, state: TableState, filling: Filling) ->
     return PreparedWrite(done, state, plan)
 
 
-def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> PreparedWrite:
-    """Plans a prepared write for a later state."""
+def align_write(
+    prepared: PreparedWrite, now: TableState, filling: Filling, *, has_all_tombstones: bool = True
+) -> PreparedWrite:
+    """Plans a prepared write for a later state.
+
+    Args:
+        has_all_tombstones: no compaction has removed one of those that were written since.
+    """
     filled, before = prepared.filled, prepared.state
     pending = filled.pending
     if pending.replace_where is not None or len(pending.parts) > 1:
@@ -144,7 +150,8 @@ def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> P
     only_moved = now.replaced <= before.version
     arrived = now.since(before)
     if pending.lone_delta is not None:
-        touched = _touched(pending.lone_delta, arrived, before.version, only_moved=only_moved)
+        is_shown = only_moved and has_all_tombstones
+        touched = _touched(pending.lone_delta, arrived, before.version, is_shown=is_shown)
         if len(touched):
             filled = _filled_again(filled, pending.lone_delta, touched, now, filling)
             return PreparedWrite(filled, now, make_plan(now, filled.published, filled.stale))
@@ -162,30 +169,36 @@ def align_write(prepared: PreparedWrite, now: TableState, filling: Filling) -> P
 
 
 def resume_write(
-    target: WriteTarget, stored: StoredWrite, now: TableState, filling: Filling
+    target: WriteTarget,
+    stored: StoredWrite,
+    now: TableState,
+    filling: Filling,
+    *,
+    has_all_tombstones: bool = True,
 ) -> PreparedWrite:
-    """Plans a stored write."""
+    """Plans a stored write; `has_all_tombstones` as of `align_write`."""
     filled, pending, lone = stored.filled, stored.filled.pending, stored.filled.pending.lone_delta
     if pending.replace_where is not None or (pending.has_deltas and lone is None):
         return prepare_write(pending, now, filling)
     if lone is not None:
-        only_moved = target.table.only_moved(stored.version, now.version)
+        is_shown = has_all_tombstones and target.table.only_moved(stored.version, now.version)
         arrived = now.arrived_after(stored.version)
-        touched = _touched(lone, arrived, stored.version, only_moved=only_moved)
+        touched = _touched(lone, arrived, stored.version, is_shown=is_shown)
         if len(touched):
             filled = _filled_again(filled, lone, touched, now, filling)
     return PreparedWrite(filled, now, make_plan(now, filled.published, filled.stale))
 
 
-def _touched(part: DeltaPart, arrived: TableState, before: int, *, only_moved: bool) -> Rows:
+def _touched(part: DeltaPart, arrived: TableState, before: int, *, is_shown: bool) -> Rows:
     """Returns the rows of a delta whose key has a row written after version `before`.
 
     Args:
         arrived: the segments that were added since that version; a compaction adds some and only moves rows.
-        only_moved: rows that were not written since are still there.
+        is_shown: each key that was written since has a row in them: no row was removed without a tombstone,
+            and no tombstone was removed.
     """
     delta = part.delta
-    if not only_moved:
+    if not is_shown:
         return np.arange(len(delta))
     _, codes = delta.keys(part.schema)
     order = np.argsort(codes, kind="stable")

@@ -38,6 +38,7 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.own_writes import OwnWrites
 from seqstore.store.publish.prepare_write import Filling, align_write, prepare_write, resume_write
 from seqstore.store.publish.publish import TableWrite
+from seqstore.store.publish.tombstones import may_lack_tombstones
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.publish.write_states import (
     NOTHING,
@@ -242,7 +243,8 @@ class TableWriter:
             elif isinstance(write, PendingWrite):
                 self.write = prepare_write(write, state, filling)
             else:
-                self.write = resume_write(self.target, write, state, filling)
+                is_whole = self._has_all_tombstones(write.version, state)
+                self.write = resume_write(self.target, write, state, filling, has_all_tombstones=is_whole)
         lease.release()
 
     def catch_up(self) -> None:
@@ -318,10 +320,20 @@ class TableWriter:
         now = self._evolved(now)
         lease = self.table.lease(now.version)
         with Filling(self.target.stager) as filling:
-            self.write = aligned = align_write(prepared, now, filling)
+            is_whole = self._has_all_tombstones(prepared.state.version, now)
+            self.write = aligned = align_write(prepared, now, filling, has_all_tombstones=is_whole)
         kept = {segment.meta.id for segment in aligned.filled.filled}
         self._delete_filled([each for each in prepared.filled.filled if each.meta.id not in kept])
         lease.release()
+
+    def _has_all_tombstones(self, after: int, now: TableState) -> bool:
+        """Returns whether a state has every tombstone that was written after a version; partial updates need
+        it."""
+        if self.pending.lone_delta is None:
+            return True
+        table = self.table
+        with table.catalog.read() as tx:
+            return not may_lack_tombstones(tx, table.id, now.version, now.schema, table.settings, after)
 
     def require_unpublished(self, tx: CatalogTransaction) -> None:
         """Raises unless the segments that tasks staged are still there and unpublished.

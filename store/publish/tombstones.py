@@ -31,13 +31,17 @@ import pyarrow as pa
 
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import version_at
+from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.schema.properties import TOMBSTONE_RETENTION
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import loses
+from seqstore.store.settings import Settings
 
 Mask = npt.NDArray[np.bool_]
 _TIME_TYPES: Final = ("DATE", "DATETIME")
 _EPOCH: Final = datetime(1970, 1, 1)
+_FIRST_MS: Final = (datetime.min - _EPOCH) // timedelta(milliseconds=1)  # no sequence is earlier
 _DAY: Final = timedelta(days=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -117,10 +121,23 @@ def is_below(sequence: SequenceVector, watermark: int) -> Mask:
     return np.asarray(sequence.columns[0] < np.int64(watermark))
 
 
+def retention_seconds(schema: TableSchema, settings: Settings) -> int:
+    """Returns how long a table remembers a deleted key at least."""
+    return int(schema.properties.get(TOMBSTONE_RETENTION, settings.tombstone_retention_seconds))
+
+
+def may_lack_tombstones(
+    tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, settings: Settings, after: int
+) -> bool:
+    """Returns whether a compaction may have removed a tombstone that was written after a version."""
+    before_ms = now_ms() - retention_seconds(schema, settings) * 1000
+    return version_at(tx, table, newest, before_ms) > after
+
+
 def old_enough(
-    tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, now_ms: int, seconds: int
+    tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, settings: Settings
 ) -> Purge:
     """Returns the rule for a compaction that begins now."""
-    before_ms = now_ms - seconds * 1000
+    before_ms = max(now_ms() - retention_seconds(schema, settings) * 1000, _FIRST_MS)
     horizon = _EPOCH + timedelta(milliseconds=before_ms)
     return Purge(schema, version_at(tx, table, newest, before_ms), horizon)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
+from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl.alter import alter, enable_sequence_load, set_properties
 
 
@@ -38,6 +39,42 @@ def test_young_tombstones_stay(store: Store) -> None:
     table.delete({"k": [1]})
     assert table.purge().tombstones_removed == 0
     assert stored_keys(table) == [1, 2]
+
+
+@pytest.mark.parametrize("seconds", ["63900000000", "100000000000", "9" * 30])
+def test_deletes_may_be_remembered_for_longer_than_there_are_dates(store: Store, seconds: str) -> None:
+    table = make(store, "DATETIME", tombstone_retention_seconds=seconds)
+    table.upsert(row(1, datetime(2024, 1, 1)))
+    table.delete({"k": [1], "s": [datetime(2024, 1, 2)]})
+    assert table.optimize(full=True).tombstones_removed == 0
+    assert stored_keys(table) == [1]
+
+
+def test_a_partial_update_is_filled_again_when_a_delete_after_it_is_forgotten(store: Store) -> None:
+    """K1: the key is new then, whether a compaction removed its tombstone or not."""
+    for number, compacts in enumerate((False, True)):
+        schema = TableSchema.create(
+            [Column("k", parse_type("bigint"), False), Column("a", parse_type("int")),
+             Column("b", parse_type("int"))],
+            ["k"],
+            properties={"tombstone_retention_seconds": "0"},
+        )  # fmt: skip
+        table = store.create_table(f"db.t{number}", schema)
+        table.upsert(pa.table({"k": [1, 2], "a": [1, 1], "b": [77, 77]}))
+        loads = [table.begin_load(label=f"{name}{number}", mode=UpdateMode.FIXED) for name in ("one", "two")]
+        for load, key in zip(loads, (1, 2), strict=True):
+            load.write(pa.table({"k": [key], "a": [9]}))
+        loads[0].precommit()
+        loads[1].prepare()
+        table.delete({"k": [1, 2]})
+        if compacts:
+            assert table.optimize(full=True).tombstones_removed == 2
+        store.commit_transaction("db", label=f"one{number}")
+        loads[1].commit()
+        assert table.get({"k": [1, 2]}).to_pylist() == [
+            {"k": 1, "a": 9, "b": None},
+            {"k": 2, "a": 9, "b": None},
+        ]
 
 
 def test_without_a_sequence_old_tombstones_go(store: Store) -> None:
