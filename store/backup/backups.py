@@ -33,7 +33,7 @@ from seqstore.store.backup.target import Target
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.job_record import CANCELLED
+from seqstore.store.catalog.job_record import CANCELLED, NO_OWNER
 from seqstore.store.catalog.job_store import JobStore
 from seqstore.store.catalog.transaction_record import check_client_label, now_ms
 from seqstore.store.errors import (
@@ -47,7 +47,7 @@ from seqstore.store.open_table.open_table import require_openable
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
-from seqstore.store.runtime.process_identity import this_process
+from seqstore.store.runtime.process_identity import is_alive, this_process
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk
@@ -205,7 +205,7 @@ class Backups:
         try:
             with self._catalog.write() as tx:
                 job = check(tx)
-                _refuse_second(tx, database)
+                self._refuse_second(tx, database)
                 job_id = jobs.add_within(tx, job)
                 _at_work.add(self._place(job_id))  # before others see it
         except CommitUnknownError:  # the job is visible, and the database admits no other one until it ends
@@ -214,6 +214,34 @@ class Backups:
             raise
         self._start(job_id)
         return job_id
+
+    def _refuse_second(self, tx: CatalogTransaction, database: str) -> None:
+        """Refuses a job while another one of the database runs, or a cancelled one removes its files."""
+        for key, record in tx.records("jobs"):
+            if record["kind"] not in (BackupJob.kind, RestoreJob.kind) or record["job"]["db"] != database:
+                continue
+            state, number = record["job"]["state"], int.from_bytes(key)
+            if state not in TransferJob.final_states:
+                raise InvalidInputError(
+                    f"Can only run one backup or restore job of a database at same time: {record['kind']} "
+                    f"{number} of '{database}' is {state}; wait for its end, or CANCEL "
+                    f"{record['kind'].upper()} FROM {database}",
+                    kind="job_running",
+                )
+            if self._is_at_work(number, record["job"]):
+                raise InvalidInputError(
+                    f"Can only run one backup or restore job of a database at same time: {record['kind']} "
+                    f"{number} of '{database}' is {state}, and still removes its files; try again in a "
+                    "moment",
+                    kind="job_running",
+                )
+
+    def _is_at_work(self, job_id: int, record: Mapping[str, Any]) -> bool:
+        """Returns whether the thread of a job that has ended is still at work, here or in another process."""
+        owner = (record["owner"][0], record["owner"][1])
+        if owner == this_process():
+            return self._place(job_id) in _at_work
+        return owner != NO_OWNER and is_alive(owner)
 
     def backups(self, database: str) -> dict[int, BackupJob]:
         """Returns the backups of a database by number, oldest first."""
@@ -349,6 +377,8 @@ class Backups:
             except BaseException as error:
                 self._cancel(jobs, job_id, f"{type(error).__name__}: {error}")
                 raise
+            if jobs.get(job_id).state == CANCELLED:
+                self._settle(jobs, job_id, _left)
         except StoreError as error:  # the catalog cannot be written: the job stays for the next handle
             _LOG.error("job %d: %s", job_id, error)
         finally:
@@ -419,18 +449,8 @@ def _released(job: TransferJob) -> TransferJob:
     return job.released() if job.owner == this_process() and not job.has_ended else job
 
 
-def _refuse_second(tx: CatalogTransaction, database: str) -> None:
-    for key, record in tx.records("jobs"):
-        if record["kind"] not in (BackupJob.kind, RestoreJob.kind):
-            continue
-        job = record["job"]
-        if job["db"] == database and job["state"] not in TransferJob.final_states:
-            raise InvalidInputError(
-                f"Can only run one backup or restore job of a database at same time: {record['kind']} "
-                f"{int.from_bytes(key)} of '{database}' is {job['state']}; wait for its end, or CANCEL "
-                f"{record['kind'].upper()} FROM {database}",
-                kind="job_running",
-            )
+def _left(job: TransferJob) -> TransferJob:
+    return job.left() if job.owner == this_process() and job.has_ended else job
 
 
 def _chosen(

@@ -102,7 +102,12 @@ class TransferJob(JobRecord):
         return replace(self, state=PENDING, owner=NO_OWNER, attempts=self.attempts - 1)
 
     def cancelled(self, reason: str) -> Self:
-        return replace(self, state=CANCELLED, owner=NO_OWNER, finished_ms=now_ms(), message=reason)
+        """Returns the job as cancelled; its owner has yet to remove what it made, and to leave."""
+        return replace(self, state=CANCELLED, finished_ms=now_ms(), message=reason)
+
+    def left(self) -> Self:
+        """Returns the job without its owner."""
+        return replace(self, owner=NO_OWNER)
 
     def finished(self) -> Self:
         return replace(self, state=FINISHED, owner=NO_OWNER, finished_ms=now_ms())

@@ -11,9 +11,9 @@ digest of them: one name never stands for two contents, and no file is read to f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -25,13 +25,15 @@ from seqstore.store.backup.target import Target
 from seqstore.store.catalog import catalog
 from seqstore.store.errors import CorruptionError, FormatError, InvalidInputError, NotFoundError
 from seqstore.store.segment.disk import Range
-from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
+from seqstore.store.segment.load_marker import is_segment_id
+from seqstore.store.segment.segment import HOMES, INLINE, SegmentMeta, data_name, keys_name
 
 FILES: Final = "files"
 MANIFESTS: Final = "manifests"
 FORMAT: Final = 1
 _MAGIC: Final = b"SEQBACK1"
 _HEADER: Final = len(_MAGIC) + 16
+_ZONES_APART: Final = timedelta(hours=28)  # between local times of one moment, with an hour to spare twice
 
 
 class CopiedFile(NamedTuple):
@@ -163,6 +165,7 @@ def unpack(name: str, data: bytes) -> Manifest:
     if record.pop("format") > FORMAT or record.pop("catalog") > catalog.FORMAT:
         raise FormatError(f"a newer program wrote the backup {name}; upgrade this one")
     tables = tuple(_table(each) for each in record.pop("tables"))
+    _refuse_odd_files(name, tables)
     found = Manifest(**record, tables=tables)
     if found.name.rpartition("/")[2] != name.rpartition("/")[2]:
         raise CorruptionError(f"the manifest {name} is that of {found.name}", path=name)
@@ -172,6 +175,22 @@ def unpack(name: str, data: bytes) -> Manifest:
 def read_manifest(target: Target, name: str) -> Manifest:
     """Reads a manifest of a target by its file name; raises as `unpack` and `Target.read`."""
     return unpack(name, target.read(f"{MANIFESTS}/{name}"))
+
+
+def _refuse_odd_files(name: str, tables: Sequence[TableCopy]) -> None:
+    """Raises if a segment has another id than this program makes: files are written under it.
+
+    Raises:
+        CorruptionError: see there; a manifest comes from a place that others may write to.
+    """
+    for table in tables:
+        for meta in table.metas:
+            if not (is_segment_id(meta.id) and is_segment_id(meta.file_id)) or meta.home not in HOMES:
+                raise CorruptionError(
+                    f"the manifest {name} of a backup names the file {meta.file_id}.{meta.home} of table "
+                    f"{table.name!r}: that is no name of a segment, and nothing was restored",
+                    path=name,
+                )
 
 
 def _table(record: dict[str, Any]) -> TableCopy:
@@ -192,6 +211,16 @@ def _target_name(name: str, ranges: tuple[Range, ...]) -> str:
 def manifest_name(label: str, timestamp: str, database: str) -> str:
     """Returns the file name of a manifest; `split_name` takes it apart."""
     return ".".join(quote(part, safe="").replace(".", "%2E") for part in (label, timestamp, database))
+
+
+def manifest_names(target: Target) -> list[str]:
+    """Returns the file names of the manifests of a target, sorted; of files that others put there none.
+
+    Raises:
+        UnavailableError: the target cannot be read.
+    """
+    parts = ((name, name.split(".")) for name in sorted(target.sizes(MANIFESTS)))
+    return [name for name, split in parts if len(split) == 3 and all(split)]
 
 
 def split_name(name: str) -> tuple[str, str, str]:
@@ -215,6 +244,9 @@ def timestamp_of(time_ms: int) -> str:
 def choose(target: Target, label: str, timestamp: str, database: str) -> str:
     """Returns the file name of the manifest that a restoration means.
 
+    Timestamps are local times of the hosts that made the backups. Those of the last day are compared by the
+    time in their manifests.
+
     Args:
         timestamp: empty for the newest backup of the label.
         database: to restore into; a backup of the same database goes before those of others.
@@ -222,9 +254,10 @@ def choose(target: Target, label: str, timestamp: str, database: str) -> str:
     Raises:
         NotFoundError: there is none.
         InvalidInputError: backups of several other databases have the label.
+        CorruptionError: one that may be the newest is damaged.
     """
     found, place = [], target.shown
-    for name in target.sizes(MANIFESTS):
+    for name in manifest_names(target):
         its_label, its_timestamp, its_database = split_name(name)
         if its_label == label and timestamp in ("", its_timestamp):
             found.append((its_database != database, its_database, its_timestamp, name))
@@ -241,4 +274,14 @@ def choose(target: Target, label: str, timestamp: str, database: str) -> str:
             "of the same name, or name a backup by the property backup_timestamp",
             kind="ambiguous_snapshot",
         )
-    return max(found, key=lambda each: each[2])[3]
+    latest = _local_time(max(each[2] for each in found))
+    names = [each[3] for each in found if latest - _local_time(each[2]) <= _ZONES_APART]
+    return max(names, key=lambda each: read_manifest(target, each).time_ms) if names[1:] else names[0]
+
+
+def _local_time(timestamp: str) -> datetime:
+    """Returns the time in a timestamp, to the second."""
+    try:
+        return datetime.strptime(timestamp[:19], "%Y-%m-%d-%H-%M-%S")
+    except ValueError:  # of another program: the last one is as good as any
+        return datetime.min

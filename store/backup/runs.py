@@ -18,7 +18,7 @@ A restoration:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -42,6 +42,7 @@ from seqstore.store.backup.manifest import (
     CopiedFile,
     Manifest,
     manifest_name,
+    manifest_names,
     read_manifest,
 )
 from seqstore.store.backup.target import Target
@@ -164,13 +165,27 @@ def _upload_all(disk: Disk, job: BackupJob, capture: Capture, target: Target, co
             upload(disk, directory, file, target, control.check)
         progress.add(file, is_copied=not is_there)
     for _ in range(_LISTINGS):  # another program may have removed a file of its own cancelled backup
-        there = target.sizes(FILES)
-        missing = [(place, file) for place, file in files if there.get(file.name) != file.bytes]
+        missing = _missing(files, target)
         for directory, file in missing:
+            control.check()
             upload(disk, directory, file, target, control.check)
         if not missing:
             break
+    else:
+        if missing := _missing(files, target):
+            raise UnavailableError(
+                f"{target.shown}: {len(missing)} of {len(files)} files were removed again while the backup "
+                f"copied them, such as {missing[0][1].name}; end what removes them, and begin the backup "
+                "again",
+                kind="files_removed",
+            )
     control.enter(progress.noted_in)
+
+
+def _missing(files: Sequence[tuple[str, CopiedFile]], target: Target) -> list[tuple[str, CopiedFile]]:
+    """Returns the files that the target does not have in their size."""
+    there = target.sizes(FILES)
+    return [(directory, file) for directory, file in files if there.get(file.name) != file.bytes]
 
 
 def _is_whole(target: Target, file: CopiedFile, check: Check) -> bool:
@@ -188,7 +203,7 @@ def remove_unused(target: Target, manifest: Manifest) -> None:
     """
     with suppress(StoreError):
         used: set[str] = set()
-        for name in target.sizes(MANIFESTS):
+        for name in manifest_names(target):
             used |= read_manifest(target, name).files.keys()
         for name in manifest.files.keys() - used:
             target.delete(f"{FILES}/{name}")

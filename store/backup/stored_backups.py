@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from seqstore.store.backup import manifest as manifests
-from seqstore.store.backup.manifest import FILES, MANIFESTS, CopiedFile, read_manifest
+from seqstore.store.backup.manifest import FILES, CopiedFile, manifest_names, read_manifest
 from seqstore.store.backup.target import Target
 from seqstore.store.backup.transfer import verify
 from seqstore.store.errors import CorruptionError, StoreError, UnavailableError
@@ -38,7 +38,7 @@ def stored_backups(target: str) -> list[StoredBackup]:
         UnavailableError: the target cannot be read.
     """
     place = Target(target)
-    return [_stored(place, name) for name in sorted(place.sizes(MANIFESTS))]
+    return [_stored(place, name) for name in manifest_names(place)]
 
 
 def backup_faults(target: str, on_file: Callable[[int, int], None] = lambda done, total: None) -> list[str]:
@@ -53,7 +53,7 @@ def backup_faults(target: str, on_file: Callable[[int, int], None] = lambda done
     place = Target(target)
     faults: list[str] = []
     files: dict[str, CopiedFile] = {}
-    for name in sorted(place.sizes(MANIFESTS)):
+    for name in manifest_names(place):
         try:
             files.update(read_manifest(place, name).files)
         except UnavailableError:
@@ -71,10 +71,7 @@ def backup_faults(target: str, on_file: Callable[[int, int], None] = lambda done
 
 
 def _stored(place: Target, name: str) -> StoredBackup:
-    try:
-        label, timestamp, database = manifests.split_name(name)
-    except CorruptionError as error:
-        return StoredBackup(name, "", "", error=error.message)
+    label, timestamp, database = manifests.split_name(name)
     try:
         manifest = read_manifest(place, name)
     except UnavailableError:

@@ -7,6 +7,7 @@ store has acknowledged it. A writer that fails removes what it wrote.
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.secret_words import masked_uri
 
 _PART: Final = ".part"  # the end of the name of a local file that is not whole
+_PART_SECONDS: Final = 24 * 3600  # without a write, and its writer has ended
 
 
 class Target:
@@ -169,11 +171,12 @@ class Target:
             filesystem.delete_file(f"{root}/{name}")
 
     def remove_parts(self, directory: str) -> None:
-        """Removes what killed writers left in a local directory."""
+        """Removes what killed writers left in a local directory: nobody has written to it for a day."""
         if self.local is not None:
             for path in (self.local / directory).glob(f"*{_PART}"):
                 with suppress(OSError):
-                    path.unlink()
+                    if time.time() - path.stat().st_mtime > _PART_SECONDS:
+                        path.unlink()
 
     @contextmanager
     def _translated(self, name: str, verb: str, *, missing_ok: bool = False) -> Iterator[None]:

@@ -16,7 +16,6 @@ processes staged (segment.load_marker), and those that this process itself could
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from seqstore.store.errors import CommitUnknownError, StoreError
 from seqstore.store.publish.unpublished_files import is_known
 from seqstore.store.runtime.process_identity import is_alive
 from seqstore.store.segment.disk import Disk
-from seqstore.store.segment.load_marker import StagingId, job_of, maker_of
+from seqstore.store.segment.load_marker import StagingId, is_segment_id, job_of, maker_of
 from seqstore.store.segment.segment import SegmentMeta
 
 if TYPE_CHECKING:
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
 TRASH: Final = "trash"
 _TRASH_SECONDS: Final = 24 * 3600
 _LOG: Final = logging.getLogger(__name__)
-# The names of `load_marker.new_segment_id`, and the suffixes of files that loads leave.
-_SEGMENT_FILE: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}\.(arrow|parquet|keys|delta|feed|load)")
+_SUFFIXES: Final = ("arrow", "parquet", "keys", "delta", "feed", "load")  # of files that loads leave
 
 
 def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
@@ -192,7 +190,8 @@ def _end_quietly(table: VersionedTable, loads: Collection[StagingId]) -> None:
 
 def _listed(disk: Disk, directory: str) -> list[str]:
     """Lists the files of loads; sweeps ignore all other files."""
-    return [name for name in disk.list(directory) if _SEGMENT_FILE.fullmatch(name)]
+    parts = ((name, *name.rpartition(".")) for name in disk.list(directory))
+    return [name for name, stem, _, suffix in parts if suffix in _SUFFIXES and is_segment_id(stem)]
 
 
 def _abandoned(names: list[str], listed: list[str], left: Collection[str]) -> list[str]:

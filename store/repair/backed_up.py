@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from seqstore.store.backup.install import put_table
-from seqstore.store.backup.manifest import MANIFESTS, Manifest, TableCopy, read_manifest
+from seqstore.store.backup.manifest import MANIFESTS, Manifest, TableCopy, manifest_names, read_manifest
 from seqstore.store.backup.target import Target
 from seqstore.store.backup.transfer import download
 from seqstore.store.catalog import catalog
@@ -100,7 +100,7 @@ class BackedUp:
     def _newest(self) -> list[_Copy]:
         """Returns each table of the newest backup that has it."""
         found: dict[str, _Copy] = {}
-        for name in sorted(self._target.sizes(MANIFESTS)):
+        for name in manifest_names(self._target):
             try:
                 manifest = read_manifest(self._target, name)
             except StoreError as error:

@@ -24,6 +24,7 @@ file without a marker that the catalog does not name has no owner, even if its p
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ from seqstore.store.segment.disk import Disk
 
 MARKER: Final = "load"  # suffix of marker files
 _DIGITS: Final = 16
+_SEGMENT_ID: Final = re.compile(r"[0-9a-f]{16}(-[0-9a-f]+){3}")
 _serial = itertools.count()
 
 
@@ -136,6 +138,11 @@ def new_segment_id() -> str:
     It consists of the time, the process id, the process's start time and a serial number.
     """
     return f"{_name(time.time_ns(), this_process())}-{next(_serial):x}"
+
+
+def is_segment_id(text: str) -> bool:
+    """Returns whether a text has the form of the ids made here, of which file names are made."""
+    return _SEGMENT_ID.fullmatch(text) is not None
 
 
 def made_at(segment_id: str) -> float:

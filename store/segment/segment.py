@@ -44,6 +44,7 @@ from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
 from seqstore.store.types.column_types import is_wider
 
 INLINE: Final = "inline"
+HOMES: Final = (INLINE, "arrow", "parquet")  # the catalog, and the suffixes of data files
 KeyRows: TypeAlias = "npt.NDArray[np.uint32] | bool | None"
 # For rows that are about to be written. Arrow's own allocator requests huge pages. Their first access costs
 # three times as much as that of these pages, and a load accesses most of its memory for the first time.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,12 @@ from seqstore import (
     Table,
     UnavailableError,
 )
+from seqstore.store.backup import capture, runs
 from seqstore.store.backup import manifest as manifests
-from seqstore.store.backup import runs
 from seqstore.store.backup.capture import Capture
 from seqstore.store.backup.job import USER_CANCEL, BackupJob, TransferJob
 from seqstore.store.backup.stored_backups import backup_faults, stored_backups
+from seqstore.store.backup.target import Target
 from seqstore.store.catalog.job_record import CANCELLED
 from tests.seeds import new_seed
 from tests.support.every_kind import every_kind
@@ -337,6 +340,79 @@ def test_a_cancelled_backup_leaves_nothing(
         store.backups.cancel("db")
 
 
+def test_a_backup_waits_until_a_cancelled_one_has_removed_its_files(
+    store: Store, make_table: MakeTable, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would count files as there that are about to go."""
+    make_table("k BIGINT NOT NULL", "v STRING").upsert(rows(0, 900))
+    upload, removal = _Pause(monkeypatch, "upload", 3), _Pause(monkeypatch, "remove_unused", 1)
+    job_id = store.backups.backup("db", "first", place)
+    upload.reached.wait()
+    store.backups.cancel("db")
+    upload.go_on.set()
+    removal.reached.wait()
+    with pytest.raises(InvalidInputError, match="is CANCELLED, and still removes its files"):
+        store.backups.backup("db", "second", place)
+    removal.go_on.set()
+    with pytest.raises(UnavailableError, match=USER_CANCEL):
+        store.backups.wait(job_id)
+    assert back_up(store, place, "second").files_copied > 0
+    assert backup_faults(place) == []
+
+
+def test_a_backup_whose_files_are_removed_again_and_again_fails(
+    store: Store, make_table: MakeTable, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table("k BIGINT NOT NULL", "v STRING").upsert(rows(0, 900))
+    sizes = Target.sizes
+
+    def without_one(target: Target, directory: str) -> dict[str, int]:
+        found = sizes(target, directory)
+        return dict(sorted(found.items())[1:]) if directory == "files" else found
+
+    monkeypatch.setattr(Target, "sizes", without_one)
+    with pytest.raises(UnavailableError, match="1 of 6 files were removed again"):
+        back_up(store, place)
+    monkeypatch.undo()
+    assert stored_backups(place) == []
+
+
+def test_backups_of_two_databases_into_one_place_do_not_disturb_each_other(
+    store: Store, make_table: MakeTable, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second begins while the first writes a file."""
+    make_table("k BIGINT NOT NULL", "v STRING").upsert(rows(0, 900))
+    store.create_database("db2")
+    (Path(place) / "files").mkdir(parents=True)
+    being_written = Path(place) / "files" / "x.arrow.0.part"
+    being_written.write_bytes(b"so far")
+    left = Path(place) / "files" / "y.arrow.0.part"
+    left.write_bytes(b"of a killed writer")
+    os.utime(left, (0, 0))
+    back_up(store, place)
+    assert being_written.exists()
+    assert not left.exists()
+
+
+@pytest.mark.parametrize("name", ["../1/x", "../../../outside", "/tmp/x", "0", "."])
+@pytest.mark.parametrize("field", ["id", "file", "home"])
+def test_a_manifest_with_odd_names_of_files_restores_nothing(
+    store: Store, make_table: MakeTable, place: str, other: Store, field: str, name: str
+) -> None:
+    """Whoever can write to the place could have files written anywhere, and those of others replaced."""
+    make_table("k BIGINT NOT NULL", "v STRING").upsert(rows(0, 900))
+    back_up(store, place)
+    (path,) = (Path(place) / "manifests").iterdir()
+    manifest = manifests.unpack(path.name, path.read_bytes())
+    (table,) = manifest.tables
+    segments = tuple((created, {**meta, field: name}) for created, meta in table.segments)
+    path.write_bytes(replace(manifest, tables=(replace(table, segments=segments),)).pack())
+    before = sorted(other.path.rglob("*"))
+    with pytest.raises(CorruptionError, match="that is no name of a segment"):
+        restore(other, place)
+    assert sorted(other.path.rglob("*")) == before
+
+
 def test_a_cancelled_restoration_leaves_nothing(
     store: Store, make_table: MakeTable, place: str, other: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -464,6 +540,34 @@ def test_a_label_may_have_several_backups(
     assert other.table("db.t").count() == 2
     with pytest.raises(NotFoundError, match="has no backup 'daily' at '2020'"):
         restore(other, place, timestamp="2020")
+
+
+@pytest.mark.parametrize("hours", [-9, -25, 9])
+def test_the_newest_backup_is_the_newest_by_its_time_and_not_by_its_text(
+    store: Store, make_table: MakeTable, place: str, other: Store, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """The second host is in another time zone than the first."""
+    table = make_table("k BIGINT NOT NULL", "v STRING")
+    back_up(store, place)
+    table.upsert(rows(0, 2))
+    text_of = manifests.timestamp_of
+    monkeypatch.setattr(capture, "timestamp_of", lambda ms: text_of(ms + hours * 3_600_000))
+    back_up(store, place)
+    restore(other, place)
+    assert other.table("db.t").count() == 2
+
+
+def test_files_that_others_put_beside_manifests_are_left_alone(
+    store: Store, make_table: MakeTable, place: str, other: Store
+) -> None:
+    make_table("k BIGINT NOT NULL", "v STRING").upsert(rows(0, 2))
+    back_up(store, place)
+    for name in (".DS_Store", "notes", "a..b", "x.part"):
+        (Path(place) / "manifests" / name).write_bytes(b"x")
+    assert [each.label for each in stored_backups(place)] == ["daily"]
+    assert backup_faults(place) == []
+    restore(other, place)
+    assert other.table("db.t").count() == 2
 
 
 def test_a_label_of_several_databases_is_not_mixed_up(store: Store, place: str, other: Store) -> None:
