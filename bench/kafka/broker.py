@@ -45,7 +45,8 @@ ssl.key.password={store_password}
 log.dirs={logs}
 num.network.threads=2
 num.io.threads=2
-auto.create.topics.enable=false
+auto.create.topics.enable={makes_topics}
+num.partitions=2
 offsets.topic.num.partitions=1
 offsets.topic.replication.factor=1
 transaction.state.log.num.partitions=1
@@ -62,9 +63,10 @@ class KafkaBroker:
 
     Args:
         directory: where it keeps everything; made.
+        topics_by_themselves: a topic that a client names is made, with two partitions.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, topics_by_themselves: bool = False) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._classpath = os.pathsep.join(str(path) for path in kafka_jars())
@@ -85,6 +87,7 @@ class KafkaBroker:
                 store_password=STORE_PASSWORD,
                 keys=self.keys,
                 logs=directory / "logs",
+                makes_topics=str(topics_by_themselves).lower(),
             )
         )
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from bench.kafka.broker import KafkaBroker
 from bench.kafka.jars import JarsUnreachableError
 from tests.seeds import new_seed
+from tests.support.streams.connect import connect_jars
 from tests.support.streams.debezium import debezium_jars
 from tests.support.streams.live_copy import LiveCopy
 from tests.support.streams.postgres import Postgres, PostgresMissingError, running_postgres
@@ -44,7 +45,7 @@ AFTER = (
 )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def postgres() -> Iterator[Postgres]:
     try:
         debezium_jars()
@@ -54,14 +55,32 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def making_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    """A broker that makes topics by itself, as Kafka does by default; Kafka Connect relies on it."""
+    broker = KafkaBroker(tmp_path / "kafka", topics_by_themselves=True)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
 def run(
-    postgres: Postgres, broker: KafkaBroker, directory: Path, *, rounds: int, seconds: float, samples: int
+    postgres: Postgres,
+    broker: KafkaBroker,
+    directory: Path,
+    *,
+    rounds: int,
+    seconds: float,
+    samples: int,
+    by_connect: bool = False,
 ) -> None:
     """Each round kills Kafka, the connector and the server while pgbench runs and a schema changes."""
     seed = new_seed(10**6)
     print(f"seed {seed}")
     chance = random.Random(seed)
-    copy = LiveCopy(postgres, broker, directory, f"shop{seed}")
+    copy = LiveCopy(postgres, broker, directory, f"shop{seed}", by_connect=by_connect)
     names: Mapping[str, str] = {}
     try:
         copy.begin()
@@ -128,6 +147,18 @@ def test_every_table_equals_postgres_after_kills_and_a_new_column(
 ) -> None:
     """R11, R12, R39, EV9, EV10"""
     run(postgres, broker, tmp_path, rounds=1, seconds=10, samples=5)
+
+
+@pytest.mark.long
+def test_the_two_commands_of_the_page_make_a_copy_that_survives_kills(
+    postgres: Postgres, making_broker: KafkaBroker, tmp_path: Path
+) -> None:
+    """By Kafka Connect, with the page's connector: R11, R12, R39, EV9, EV10."""
+    try:
+        connect_jars()
+    except JarsUnreachableError as error:
+        pytest.skip(str(error))
+    run(postgres, making_broker, tmp_path, rounds=1, seconds=10, samples=5, by_connect=True)
 
 
 @pytest.mark.torture

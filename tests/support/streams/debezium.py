@@ -8,7 +8,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.kafka.jars import java, listed_jars
 
@@ -85,14 +85,14 @@ class Debezium:
             self._process = None
 
 
-def postgres_properties(port: int, topics: str = "shop") -> dict[str, str]:
-    """Of the connector of the page `live-copy.md`, for the database `shop` of another port.
+def page_connector(port: int, topics: str = "shop") -> dict[str, Any]:
+    """The connector of the page `live-copy.md`, for the database `shop` of another port.
 
     Args:
-        topics: the first part of their names.
+        topics: the first part of the names of its topics.
     """
     found = re.search(r'```json title="connector.json"\n(?P<text>.*?)```', PAGE.read_text(), re.DOTALL)
     assert found is not None
-    given: dict[str, str] = json.loads(found["text"])["config"]
+    given: dict[str, Any] = json.loads(found["text"])
     own = {"database.hostname": "127.0.0.1", "database.port": str(port), "topic.prefix": topics}
-    return given | own
+    return {**given, "config": given["config"] | own}

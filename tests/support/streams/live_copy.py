@@ -1,6 +1,6 @@
 """A database of PostgreSQL that changes, its change stream in Kafka, and a copy of it in a store.
 
-PostgreSQL -> Debezium's engine -> Kafka -> one routine load of `seqstore serve`.
+PostgreSQL -> Debezium's engine, or Kafka Connect -> Kafka -> one routine load of `seqstore serve`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.kafka.broker import KafkaBroker
 from tests.support.kafka import Server, wait_until
-from tests.support.streams.debezium import PAGE, Debezium, postgres_properties
+from tests.support.streams.connect import KafkaConnect
+from tests.support.streams.debezium import PAGE, Debezium, page_connector
 from tests.support.streams.messages import ends_of, messages_of
 from tests.support.streams.postgres import Postgres
 
@@ -112,16 +113,27 @@ class LiveCopy:
 
     Args:
         directory: of the store, and of Debezium's position.
+        by_connect: Debezium's connector runs in Kafka Connect, not in an engine of its own.
     """
 
     def __init__(
-        self, postgres: Postgres, broker: KafkaBroker, directory: Path, topics: str = "shop"
+        self,
+        postgres: Postgres,
+        broker: KafkaBroker,
+        directory: Path,
+        topics: str = "shop",
+        *,
+        by_connect: bool = False,
     ) -> None:
         self.postgres, self.broker = postgres, broker
         self.topics = topics
         self.directory = directory
-        properties = postgres_properties(postgres.port, topics)
-        self.debezium = Debezium(directory / "debezium", broker.address, PARTITIONS, properties)
+        self.debezium: Debezium | KafkaConnect
+        if by_connect:
+            self.debezium = KafkaConnect(directory / "connect", broker.address, postgres.port, topics)
+        else:
+            properties = page_connector(postgres.port, topics)["config"]
+            self.debezium = Debezium(directory / "debezium", broker.address, PARTITIONS, properties)
         self.server = Server(directory / "data")
 
     def begin(self) -> None:

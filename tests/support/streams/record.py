@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.kafka.broker import KafkaBroker, running_broker
-from tests.support.streams.debezium import Debezium, postgres_properties
+from tests.support.streams.debezium import Debezium, page_connector
 from tests.support.streams.mariadb import Run, mariadb_properties, running_mariadb
 from tests.support.streams.messages import ends_of, messages_of
 from tests.support.streams.postgres import running_postgres
@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, running_broker(Path(scratch) / "kafka") as broker:
         with running_postgres() as postgres:
             postgres.run("ALTER SYSTEM SET wal_writer_delay = '10ms'")
-            given = postgres_properties(postgres.port, "postgresql")
+            given = page_connector(postgres.port, "postgresql")["config"]
             _record("postgresql", postgres.run, broker, Path(scratch), given)
         with running_mariadb() as (port, run):
             _record("mariadb", run, broker, Path(scratch), mariadb_properties(port, Path(scratch)))
