@@ -34,6 +34,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 150, 44, 52
 _PLOT: Final = 280
 _BAR: Final = 22
 _LABEL_GAP: Final = 14
+_LETTER: Final = 6.6  # the width of one, on average
 _STYLE: Final = """
 text{font:12px system-ui,sans-serif;fill:#222}.title{font-size:15px;font-weight:600}.axis{fill:#555}
 .grid{stroke:#d7d7d7;stroke-width:1}.paper{fill:#fff}
@@ -75,9 +76,13 @@ class _Scale:
             first = math.ceil(self.low / step)
             return [step * (first + i) for i in range(7) if step * (first + i) <= self.high * 1.0001]
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
-        ticks = [10.0**power for power in range(first, last + 1)]
-        if len(ticks) < 4:
-            ticks = sorted(tick * part for tick in ticks for part in (1, 2, 5))
+        powers = [10.0**power for power in range(first, last + 1)]
+        ticks = self._within(powers)
+        return (
+            ticks if len(ticks) > 3 else self._within([tick * part for tick in powers for part in (1, 2, 5)])
+        )
+
+    def _within(self, ticks: Sequence[float]) -> list[float]:
         return [tick for tick in ticks if self.low * 0.999 <= tick <= self.high * 1.001]
 
 
@@ -93,7 +98,7 @@ def line_chart(title: str, across: Axis, up: Axis, series: Mapping[str, Points])
     if not kept:
         return _empty(title)
     every = [point for points in kept.values() for point in points]
-    right = _WIDTH - _RIGHT
+    right = _WIDTH - max(_RIGHT, 30 + _LETTER * max(map(len, kept)))
     x = _scale([point[0] for point in every], _LEFT, right, across)
     y = _scale([point[1] for point in every], _TOP + _PLOT, _TOP, up)
     parts = [_frame(x, y, across, up)]
@@ -157,7 +162,7 @@ def _round_step(step: float) -> float:
 
 
 def _frame(x: _Scale, y: _Scale, across: Axis, up: Axis) -> str:
-    bottom, right = _TOP + _PLOT, _WIDTH - _RIGHT
+    bottom, right = _TOP + _PLOT, round(x.end)
     parts = []
     for tick in y.ticks():
         at = y.place(tick)

@@ -171,7 +171,7 @@ class Target:
             filesystem.delete_file(f"{root}/{name}")
 
     def remove_parts(self, directory: str) -> None:
-        """Removes what killed writers left in a local directory: nobody has written to it for a day."""
+        """Removes what killed writers left in a local directory: parts without a write for a day."""
         if self.local is not None:
             for path in (self.local / directory).glob(f"*{_PART}"):
                 with suppress(OSError):
