@@ -6,13 +6,16 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final
+from itertools import chain
+from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.loaders.avro.body import open_plain
-from seqstore.loaders.changes.reader import split_keys
+from seqstore.loaders.changes.change_rows import Messages
+from seqstore.loaders.changes.reader import DIALECTS, split_keys
 from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.inference.field_values import FieldValues, field_values
 from seqstore.loaders.inference.needed_schema import NeededSchema
@@ -169,10 +172,13 @@ def table_of_rows(rows: Sequence[Rows]) -> TableSchema:
 
 
 def _key_of_messages(rows: Sequence[Rows]) -> list[str]:
-    """Returns the fields of the first key of a message, or the key that Canal's messages name."""
+    """Returns the fields of the first key of a message, or the key that Canal's messages name.
+
+    Only messages that make rows count: those of other tables have keys of their own (`change_table`).
+    """
     for each in rows:
         with each.open() as body:
-            if found := _key_within(open_plain(body, each.options)):
+            if found := _key_within(open_plain(body, each.options), each.options):
                 return found
     raise InvalidInputError(
         "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
@@ -181,21 +187,41 @@ def _key_of_messages(rows: Sequence[Rows]) -> list[str]:
     )
 
 
-def _key_within(plain: BinaryIO) -> list[str]:
+def _key_within(plain: BinaryIO, options: StreamLoadOptions) -> list[str]:
     for block in read_blocks(plain, b"\n", lambda: BLOCK_BYTES):
         keys, values = split_keys(try_cast(cut_lines(block.data, b"\n")[0], STRING).values)
-        for text in keys.drop_null():
-            fields = _fields(text.as_py())
-            if fields:
-                return fields
-        is_json = pa.array(mask_of(evaluate(values, "json_valid(c)").cast(pa.bool_())))
-        for text in pc.unique(extract(values.filter(is_json), [["$.pkNames"]])[0].drop_null()).to_pylist():
-            return [str(name) for name in json.loads(text)]
+        kinds = evaluate(values, "CASE WHEN json_valid(c) THEN json_type(c) END")
+        is_object = pa.array(mask_of(pc.equal(kinds, "OBJECT")))
+        messages = Messages(values.filter(is_object), keys.filter(is_object), frozenset())
+        ours = pa.array(np.unique(DIALECTS[options.format](messages, options.changes).origins))
+        texts = messages.keys.take(ours).drop_null()
+        found: Iterator[list[str]] = (_fields(text.as_py()) for text in texts)
+        if options.format == "canal_json":
+            named = extract(messages.values.take(ours), [["$.pkNames"]])[0]
+            found = chain(found, map(_names, pc.unique(named.drop_null()).to_pylist()))
+        if key := next(filter(None, found), None):
+            return key
     return []
 
 
 def _fields(text: str) -> list[str]:
-    found = json.loads(text)
+    """Returns the fields of the key of a message; none where it is no object."""
+    found = _parsed(text)
     if isinstance(found, dict) and "payload" in found and "schema" in found:
         found = found["payload"]
     return list(found) if isinstance(found, dict) else []
+
+
+def _names(text: str) -> list[str]:
+    """Returns the names of a list; none where it is no list of texts."""
+    found = _parsed(text)
+    is_list = isinstance(found, list) and all(isinstance(each, str) for each in found)
+    return found if is_list else []
+
+
+def _parsed(text: str) -> Any:
+    """Returns a JSON value; None where Python cannot hold it, such as 10,000 lists within each other."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -30,7 +30,7 @@ from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.schema.column import Column
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.types.column_types import parse_type
-from tests.support.changes.messages import envelope, with_schema
+from tests.support.changes.messages import canal, envelope, heartbeats, with_schema
 from tests.support.children import MODULES
 from tests.support.statements import dicts
 
@@ -497,6 +497,35 @@ def test_a_table_of_a_change_stream_has_the_key_of_its_messages(store: Store) ->
     )
     assert "auto_create_key" in reply["Message"]
     assert store.tables("db") == ["new", "t"]
+
+
+@pytest.mark.parametrize("file_format", ["debezium_json", "canal_json"])
+def test_the_key_of_a_new_table_is_that_of_its_own_messages(store: Store, file_format: str) -> None:
+    """EV10: the key was that of the first message, of whatever table; orders of one customer were one row."""
+    if file_format == "canal_json":
+        customers = {**canal("INSERT", 1, [{"c": 7}], table="customers"), "pkNames": ["c"]}
+        orders = canal("INSERT", 2, [{"id": 1, "c": 7}, {"id": 2, "c": 7}], table="new")
+        body = lines(customers, orders)
+    else:
+        others = [message("customers", {"c": 7}, name="x"), '{"id": "571"}\t' + json.dumps(heartbeats()[1])]
+        body = "\n".join([*others, *(message("new", {"id": number}, c=7) for number in (1, 2))])
+    reply = made(store, body, format=file_format, change_table="new")
+    assert reply["NumberLoadedRows"] == 2
+    assert (store.table("db.new").schema.key, store.table("db.new").count()) == (("id",), 2)
+
+
+@pytest.mark.parametrize("names", ["id", 5, {"id": 1}, [5]])
+def test_names_of_a_key_that_are_no_list_of_texts_are_no_key(store: Store, names: Any) -> None:
+    """EV10: the load ended with a Python exception."""
+    body = lines({**canal("INSERT", 1, [{"id": 1}]), "pkNames": names})
+    assert "the messages have no keys" in made(store, body, format="canal_json")["Message"]
+
+
+@pytest.mark.parametrize("key", ["[" * 3000 + "]" * 3000, '{"id": ' + "9" * 5000 + "}"], ids=["deep", "long"])
+def test_a_key_that_python_cannot_hold_is_no_key(store: Store, key: str) -> None:
+    """EV10: the load ended with a Python exception."""
+    reply = made(store, f"{key}\t{json.dumps(envelope('c', 1, after={'id': 1}))}", format="debezium_json")
+    assert "the messages have no keys" in reply["Message"]
 
 
 def test_a_load_that_fails_leaves_no_table(store: Store) -> None:
