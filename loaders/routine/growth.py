@@ -48,7 +48,7 @@ class Growth:
         """Makes the tables that the pieces of a new task need; returns their new schemas."""
         for piece in pieces if self._creates else ():
             for body in piece.bodies():
-                if body.table and self._is_missing(body.table):
+                if body.table and body.has_rows and self._is_missing(body.table):
                     self._create(piece, body)
         for name in self._tables(pieces) if self._keeps else ():
             if not self._is_missing(name):
@@ -69,17 +69,22 @@ class Growth:
         self._store.create_table(f"{self._spec.database}.{body.table}", schema, if_not_exists=True)
         _log.info("routine load %s: %s", self._spec.name, create_table_text(body.table, schema))
 
-    def _tables(self, pieces: Sequence[Piece]) -> list[str]:
-        names = [body.table for piece in pieces for body in piece.bodies() if body.table]
+    def _tables(self, pieces: Sequence[Piece], *, with_rows: bool = False) -> list[str]:
+        """Returns the tables that pieces name, of rows alone or of bad messages too."""
+        bodies = [body for piece in pieces for body in piece.bodies() if body.table]
+        names = [body.table for body in bodies if body.has_rows or not with_rows]
         return [name for name in dict.fromkeys(names) if name not in self.refused]
 
     def is_needed_by(self, piece: Piece, to: Destination) -> bool:
         """Returns whether a piece needs a table or a schema that a task does not have."""
-        if self._creates and any(map(self._is_missing, self._tables([piece]))):
+        if self._creates and any(map(self._is_missing, self._tables([piece], with_rows=True))):
             return True
-        if self._keeps and any(self._is_missing(f"{name}{SUFFIX}") for name in self._tables([piece])):
+        if self._keeps and any(map(self._lacks_letters, self._tables([piece]))):
             return True
         return bool(self.needed_by([piece], to))
+
+    def _lacks_letters(self, table: str) -> bool:
+        return self._is_missing(f"{table}{SUFFIX}") and not self._is_missing(table)
 
     def _is_missing(self, table: str) -> bool:
         try:
@@ -104,7 +109,8 @@ class Growth:
         needed: dict[str, NeededSchema] = {}
         for piece in pieces:
             for body in piece.bodies():
-                if body.table not in self.refused and (body.table or not self._spec.is_multi):
+                is_named = bool(body.table) or not self._spec.is_multi
+                if is_named and body.has_rows and body.table not in self.refused:
                     self._see(needed, piece, body, to)
         evolutions = {}
         for name, schema in needed.items():

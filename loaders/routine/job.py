@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from seqstore.loaders.routine.properties import CONCURRENCY_MAX
+from seqstore.loaders.routine.properties import CONCURRENCY_MAX, UNLIMITED
 from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.store.catalog.job_record import CANCELLED, NO_OWNER, JobRecord, Owner
 from seqstore.store.catalog.transaction_record import now_ms
@@ -38,6 +38,11 @@ BY_SYSTEM: Final = "SYSTEM"
 CANNOT_RESUME: Final = "CANNOT_RESUME"
 TOO_MANY_ERRORS: Final = (
     "current error rows is more than max_error_number or the max_filter_ratio is more than the value set"
+)
+_UNKEPT: Final = (
+    "dead_letters cannot keep {} rejected messages of tables that cannot be made, for the reasons in the "
+    "error log; create the tables and ALTER ROUTINE LOAD to offsets before the messages, or set "
+    "max_error_number"
 )
 _RESUME_AFTER_MS: Final = 5_000  # doubled each time the job pauses again without a commit between
 _RESUME_AFTER_MS_MAX: Final = 300_000  # R34
@@ -91,6 +96,7 @@ class Batch:
         marks: names to keep beside the job.
         loaded, filtered, unselected: rows.
         error_url: of the log of the filtered ones.
+        unkept: filtered rows of tables that cannot be made, so that `dead_letters` does not keep them.
     """
 
     offsets: Mapping[str, int]
@@ -101,6 +107,7 @@ class Batch:
     unselected: int = 0
     milliseconds: int = 0
     error_url: str = ""
+    unkept: int = 0
 
 
 @dataclass(frozen=True)
@@ -292,7 +299,7 @@ class RoutineJob(JobRecord):
             auto_resumes=0,
             timeouts=0,
         )
-        return _within_budget(moved)
+        return _within_budget(moved, batch.unkept)
 
     def aborted(self, task_id: str, reason: str, *, timed_out: bool = False) -> RoutineJob:
         """Renews a failed task, from unchanged offsets (R13)."""
@@ -327,12 +334,20 @@ def _counted(before: Statistic, batch: Batch) -> Statistic:
     )
 
 
-def _within_budget(job: RoutineJob) -> RoutineJob:
-    """Pauses a job that exceeds its error budget; the batch that exceeded it is kept (R16)."""
+def _within_budget(job: RoutineJob, unkept: int) -> RoutineJob:
+    """Pauses a job that exceeds its error budget; the batch that exceeded it is kept (R16).
+
+    Args:
+        unkept: bad rows that are not among the dead letters of a job that keeps them. The job bears as many
+            bad rows as are kept, and none of the others, unless it has a limit of its own (DL2).
+    """
     limits, found = job.spec.limits, job.statistic
     is_over = found.window_error_rows > limits.errors_max or (
         found.window_rows > 0 and found.window_error_rows / found.window_rows > limits.error_ratio_max
     )
-    if is_over or found.window_rows > limits.rows * _WINDOW_BATCHES:
+    is_lossy = unkept > 0 and limits.errors_max == UNLIMITED
+    if is_over or is_lossy or found.window_rows > limits.rows * _WINDOW_BATCHES:
         job = replace(job, statistic=replace(found, window_rows=0, window_error_rows=0))
-    return job.paused(BY_ERRORS, TOO_MANY_ERRORS) if is_over else job
+    if is_over:
+        return job.paused(BY_ERRORS, TOO_MANY_ERRORS)
+    return job.paused(BY_ERRORS, _UNKEPT.format(unkept)) if is_lossy else job

@@ -12,6 +12,7 @@ from seqstore.loaders.headers import UPDATE_MODES
 from seqstore.store.errors import InvalidInputError
 
 CONCURRENCY_MAX: Final = 256  # R9
+UNLIMITED: Final = sys.maxsize  # bad rows of a job that keeps them, unless it has a limit of its own (DL2)
 _MIB: Final = 1 << 20
 EXEC_MEM_LIMIT: Final = 2048 * _MIB  # R18; shown as the default
 # Properties that mean what the header of a stream load with this name means.
@@ -96,7 +97,7 @@ def limits_of(properties: Mapping[str, str]) -> Limits:
     """
     default = Limits()
     whole = _whole
-    errors_max = sys.maxsize if _is_true(properties, "dead_letters") else default.errors_max  # DL2
+    errors_max = UNLIMITED if _is_true(properties, "dead_letters") else default.errors_max  # DL2
     return Limits(
         concurrency=whole(
             properties,

@@ -45,6 +45,7 @@ class Body:
         bad: the first of them.
         size: bytes, 0 while unknown.
         passed: messages that are neither rows nor faults, such as heartbeats; they are not in the body.
+        has_rows: false where the body is empty because none of its messages is a row.
     """
 
     open: Callable[[], BinaryIO]
@@ -53,6 +54,7 @@ class Body:
     bad: Sequence[BadRow] = ()
     size: int = 0
     passed: int = 0
+    has_rows: bool = True
 
 
 @dataclass(frozen=True)

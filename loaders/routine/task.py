@@ -34,6 +34,7 @@ from seqstore.loaders.routine.spec import RoutineSpec
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, Place, described_max, keeping_bad_rows, shown
+from seqstore.store.errors import InvalidInputError, NotFoundError
 from seqstore.store.load.load import Load
 from seqstore.store.publish.evolution import Evolution
 from seqstore.store.store import Store
@@ -66,6 +67,7 @@ class _Counts:
     loaded: int = 0
     filtered: int = 0
     unselected: int = 0
+    unkept: int = 0  # messages that no table of dead letters takes
     offsets: dict[str, int] = field(default_factory=dict)
     marks: list[tuple[str, int]] = field(default_factory=list)
 
@@ -150,15 +152,17 @@ class TaskRun:
         Raises:
             StoreError, OSError, ArrowException: nothing of it is visible, no offset has moved.
         """
+        with keeping_bad_rows() if self._keeps else nullcontext():
+            return self._run()
+
+    def _run(self) -> bool:
         pieces = self._source.pieces(self._spans)
         first = list(islice(pieces, 1 if self._growth.is_on else 0))
         to = self._destination(self._growth.begin(first))
-        keeping = keeping_bad_rows() if self._keeps else nullcontext()
         try:
             self._log = ErrorLog(self._store.path, lambda: to.txn_id)
             try:
-                with keeping:
-                    is_full = self._read(to, chain(first, pieces))
+                is_full = self._read(to, chain(first, pieces))
             finally:
                 self._log.close()
             for letters in self._letters.values():
@@ -205,27 +209,24 @@ class TaskRun:
         return True
 
     def _read_body(self, to: Destination, piece: Piece, body: Body) -> None:
-        where = piece.path or f"partition {piece.span.partition}"
-        where += f", table {body.table}" if body.table else ""
         self._counts.filtered += body.bad_count
         self._counts.unselected += body.passed
+        origin = self._origin_of_bad(to, piece, body)
         for row in body.bad:
-            self._note(row, _Origin(where))
-        if self._spec.is_multi and not body.table:
+            self._note(row, origin)
+        if not body.has_rows or (self._spec.is_multi and not body.table):
             return
         if body.table in self._growth.refused:
-            self._refuse(body, _Origin(where))
+            self._refuse(body, origin)
             return
         rows = self._rows.get(body.table)
         if rows is None:
             rows = self._rows[body.table] = _TableRows(*to.of(body.table), self._counts, self._note)
-        options = self._spec.options(piece.path)
-        if body.table:  # the messages are decompressed already
-            options = replace(options, compression="")
+        options = self._options(piece, body)
         if options.evolves and options.is_csv:
             with body.open() as head:
                 options = with_fields(options, head)
-        origin = _Origin(where)
+        origin = _Origin(_where(piece, body))
         if self._keeps:
             origin = self._origin(to, piece, body, options, rows.target)
         rows.begin(origin)
@@ -243,11 +244,28 @@ class TaskRun:
                     self._write()
                     rows.begin(origin)
 
+    def _options(self, piece: Piece, body: Body) -> StreamLoadOptions:
+        """Returns how a body is read: of many tables the messages are decompressed already."""
+        options = self._spec.options(piece.path)
+        return replace(options, compression="") if body.table else options
+
+    def _origin_of_bad(self, to: Destination, piece: Piece, body: Body) -> _Origin:
+        """Returns the place of messages that are no rows: they are kept beside the table that they name."""
+        plain = _Origin(_where(piece, body))
+        if not self._keeps or body.has_rows or not body.table or body.table in self._growth.refused:
+            return plain
+        try:
+            target, _ = to.of(body.table)
+        except (NotFoundError, InvalidInputError):
+            return plain  # it is no table of the job (DL3)
+        return self._origin(to, piece, body, self._options(piece, body), target)
+
     def _refuse(self, body: Body, origin: _Origin) -> None:
         """Counts the messages of a table that cannot be made."""
         with body.open() as opened:
             lines = opened.read().splitlines()
         self._counts.filtered += len(lines)
+        self._counts.unkept += len(lines) if self._keeps else 0
         reason = self._growth.refused[body.table]
         for line in lines[: described_max()]:
             self._note(BadRow(Place(0, shown(line)), reason), origin)
@@ -266,10 +284,8 @@ class TaskRun:
         topic = self._spec.source_properties.get("kafka_topic", "")
         read = f"{topic}/{piece.span.partition}" if topic else piece.span.partition
         source = piece.path or f"{read} from offset {piece.span.start}"
-        where = piece.path or f"partition {piece.span.partition}"
-        where += f", table {body.table}" if body.table else ""
         headers = kept_headers(self._spec.given(piece.path), options, target.schema.names)
-        return _Origin(where, source, headers, body.table)
+        return _Origin(_where(piece, body), source, headers, body.table)
 
     def _note(self, row: BadRow, origin: _Origin) -> None:
         assert self._log is not None
@@ -289,4 +305,11 @@ class TaskRun:
             unselected=counts.unselected,
             milliseconds=round((time.monotonic() - self._started) * 1000),
             error_url=str(self._log.path or ""),
+            unkept=counts.unkept,
         )
+
+
+def _where(piece: Piece, body: Body) -> str:
+    """Returns the place of a body for messages."""
+    where = piece.path or f"partition {piece.span.partition}"
+    return f"{where}, table {body.table}" if body.table else where

@@ -272,6 +272,53 @@ def test_each_table_of_a_change_stream_has_its_own(store: Store, session: Sessio
     assert ["word" in row["reason"] for row in letters(session, "other")] == [True]
 
 
+def copy_job(session: Session, folder: Path, **properties: str) -> None:
+    """Makes a routine load of many tables that keeps the rejected messages of Debezium."""
+    given = {"dead_letters": "true", "format": "debezium_json", **properties}
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    dicts(
+        session, f"CREATE ROUTINE LOAD job PROPERTIES ({listed}) FROM FILES ('path' = '{folder}/in/*.json')"
+    )
+
+
+def test_bad_messages_are_kept_beside_the_table_that_they_name(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """DL1, DL3: they were counted and lost, because they had no body of the table."""
+    messages = [
+        envelope("d", 1, table="t"),
+        envelope("t", 2, table="t"),
+        envelope("u", 3, table="t"),
+        envelope("t", 4, table="missing"),
+        {**envelope("t", 5), "source": {}},
+    ]
+    (tmp_path / "in/a.json").write_text("\n".join(map(json.dumps, messages)))
+    copy_job(session, tmp_path)
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.statistic.error_rows, job.reason) == (5, "")
+    assert sorted(json.loads(row["raw"])["op"] for row in letters(session)) == ["d", "t", "u"]
+    assert store.tables("db") == ["t", "t__dead_letters"]
+    mended = json.dumps(envelope("c", 3, after={"k": 1, "v": "a"}, table="t"))
+    dicts(session, f"UPDATE t__dead_letters SET raw = '{mended}' WHERE reason LIKE '%no image%'")
+    done = replay(store, "db.t")
+    assert (done.loaded, len(done.left), keys(store)) == (1, 2, [1])
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"), [({}, "dead_letters cannot keep 1"), ({"max_error_number": "1"}, "")]
+)
+def test_messages_of_a_table_that_cannot_be_made_pause_the_job(
+    store: Store, session: Session, tmp_path: Path, limit: dict[str, str], reason: str
+) -> None:
+    """DL2: they were lost in silence, because a job that keeps rejected rows has no limit of them."""
+    keyless = envelope("c", 1, after={"v": 1}, table="keyless")
+    (tmp_path / "in/a.json").write_text(json.dumps(keyless))
+    copy_job(session, tmp_path, auto_create="true", **limit)
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.state, job.statistic.error_rows) == ("PAUSED" if reason else "NEED_SCHEDULE", 1)
+    assert job.reason.startswith(reason)
+
+
 CHILD = """
 import io, sys
 from seqstore import Store
