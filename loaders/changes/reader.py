@@ -180,14 +180,14 @@ class ChangeReader:
         refused = self._refused(table)
         kept = np.ones(len(table), np.bool_)
         kept[list(refused)] = False
-        for row, reason in refused.items():
-            bad.setdefault(int(table.origins[row]), reason)
         rows = pa.array(np.flatnonzero(kept))
         origins = table.origins[kept]
         place = partial(place_of, lines, numbers)
-        described = sorted(bad.items())[: described_max()]
-        of_messages = len(set(bad) - set(table.origins.tolist()))
-        passed = len(lines) - len(set(table.origins.tolist()) | set(bad))
+        with_rows = set(table.origins.tolist())
+        reasons = [(message, reason) for message, reason in bad.items() if message not in with_rows]
+        reasons += [(int(table.origins[row]), reason) for row, reason in sorted(refused.items())]
+        described = sorted(reasons, key=lambda each: each[0])[: described_max()]
+        passed = len(lines) - len(with_rows | set(bad))
 
         def places(chosen: Sequence[int]) -> list[Place]:
             return [place(int(origins[row])) for row in chosen]
@@ -195,7 +195,7 @@ class ChangeReader:
         return SourceBatch(
             pa.table([table.columns[name] for name in self._fields], names=self._fields).take(rows),
             places,
-            len(refused) + of_messages,
+            len(reasons),
             [BadRow(place(message), reason) for message, reason in described],
             {name: pa.array(mask[kept]) for name, mask in table.absent.items() if mask.any()},
             len(block.data),

@@ -28,7 +28,7 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql import ServerContext, Session
-from tests.support.changes.messages import envelope
+from tests.support.changes.messages import canal, envelope
 from tests.support.children import MODULES
 from tests.support.statements import dicts
 
@@ -270,6 +270,36 @@ def test_each_table_of_a_change_stream_has_its_own(store: Store, session: Sessio
     assert (job.statistic.loaded_rows, job.statistic.error_rows) == (1, 2)
     assert [json.loads(row["raw"])["after"]["k"] for row in letters(session)] == [1]
     assert ["word" in row["reason"] for row in letters(session, "other")] == [True]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "message", "reasons"),
+    [
+        (
+            "canal_json",
+            canal("INSERT", 2, [{"v": "x"}, {"v": "y"}, {"k": 3, "v": "c"}]),
+            ["no field", "no field"],
+        ),
+        (
+            "debezium_json",
+            {**envelope("u", 2, before={"k": 1, "v": "a"}, after={"k": 2, "v": "b"}), "source": {}},
+            ["no position", "no position"],
+        ),
+    ],
+    ids=["rows of a statement", "old and new key"],
+)
+def test_each_bad_row_of_a_message_is_kept(
+    store: Store, session: Session, file_format: str, message: dict[str, Any], reasons: list[str]
+) -> None:
+    """DL2: the load failed, because the rows of one message made one dead letter."""
+    if file_format == "debezium_json":
+        dicts(session, "DROP TABLE t")
+        dicts(session, TABLE + " PROPERTIES ('function_column.sequence_type' = 'LARGEINT')")
+    reply = load(store, json.dumps(message), format=file_format)
+    assert (reply["Status"], reply["NumberFilteredRows"]) == ("Success", 2)
+    found = letters(session)
+    assert [json.loads(row["raw"]) for row in found] == [message] * 2
+    assert all(part in row["reason"] for part, row in zip(reasons, found, strict=True))
 
 
 def copy_job(session: Session, folder: Path, **properties: str) -> None:
