@@ -38,7 +38,8 @@ _COLUMNS: Final = {
     "raw": "STRING",
     "options": "STRING",
 }
-# The headers that a replay reads a row by.
+# The headers that a replay reads a row by. `json_root` and `strip_outer_array` are none of them, because the
+# text of a row is the part that they pick.
 _KEPT: Final = (
     "format",
     "column_separator",
@@ -49,7 +50,6 @@ _KEPT: Final = (
     "function_column.sequence_col",
     "hidden_columns",
     "jsonpaths",
-    "json_root",
     "num_as_string",
     "enclose",
     "escape",

@@ -21,7 +21,7 @@ from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.row_buffer import RowBuffer
 from seqstore.loaders.row_source import Target, moment_in, open_rows
 from seqstore.loaders.source import BadRow, keeping_bad_rows
-from seqstore.store.errors import NotFoundError
+from seqstore.store.errors import InvalidInputError, NotFoundError
 from seqstore.store.sql.session.session import Session
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -53,7 +53,21 @@ class _Body:
     headers: str
 
     def options(self) -> StreamLoadOptions:
-        given = json.loads(self.headers)
+        """Returns how the rows are read.
+
+        Raises:
+            InvalidInputError: a user has changed the options to what no load has.
+        """
+        try:
+            given = json.loads(self.headers)
+        except (TypeError, ValueError, RecursionError):
+            given = None
+        if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
+            raise InvalidInputError(
+                f"options: expected an object of texts, as the load has stored it, found "
+                f"{str(self.headers)[:200]}",
+                kind="bad_header",
+            )
         if self._is_of_many_lines:
             given["line_delimiter"] = _RARE
         return parse_headers(given)
@@ -73,6 +87,14 @@ class _Body:
         """Returns the body without some of its lines."""
         kept = [number for number in range(len(self.ids)) if number not in lines]
         return replace(self, ids=tuple(self.ids[n] for n in kept), lines=tuple(self.lines[n] for n in kept))
+
+    def halves(self) -> tuple[_Body, _Body]:
+        """Returns the first and the second half of the body's letters."""
+        middle = len(self.ids) // 2
+        return (
+            replace(self, ids=self.ids[:middle], lines=self.lines[:middle]),
+            replace(self, ids=self.ids[middle:], lines=self.lines[middle:]),
+        )
 
 
 def replay(store: Store, name: str, where: str = "", *, user: str | None = None) -> Replayed:
@@ -138,7 +160,14 @@ def _is_empty(row: Mapping[str, Any]) -> bool:
 
 def _load(transaction: Transaction, table: Table, body: _Body, done: Replayed) -> tuple[str, ...]:
     """Loads the letters of a body that can be loaded now; returns their ids."""
-    bad = _tried(table, body)
+    try:
+        bad = _tried(table, body)
+    except (InvalidInputError, pa.ArrowException) as error:
+        if len(body.ids) > 1 and _takes_rows(table, body):
+            first, second = body.halves()  # one of their texts is none of its format
+            return _load(transaction, table, first, done) + _load(transaction, table, second, done)
+        done.left += [(each, str(error)) for each in body.ids]
+        return ()
     done.left += [(body.ids[line], reason) for line, reason in sorted(bad.items())]
     good = body.without(set(bad))
     if not good.ids:
@@ -152,6 +181,15 @@ def _load(transaction: Transaction, table: Table, body: _Body, done: Replayed) -
                 load.write(buffer.rows(), supplied=buffer.supplied())
         load.commit(max_filter_ratio=0.0)
     return good.ids
+
+
+def _takes_rows(table: Table, body: _Body) -> bool:
+    """Returns whether the table takes rows that are read as those of a body, whatever their texts are."""
+    try:
+        _tried(table, body.without(set(range(len(body.ids)))))
+    except InvalidInputError:
+        return False
+    return True
 
 
 def _tried(table: Table, body: _Body) -> dict[int, str]:

@@ -111,6 +111,21 @@ class _Rows:
         )
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """The rows of some documents.
+
+    Attributes:
+        texts: the JSON text of each row.
+        origins: the document of each row.
+        told: the text to tell of each row: that of an element that lacks `json_root` is the element.
+    """
+
+    texts: pa.Array
+    origins: Positions
+    told: pa.Array
+
+
 class JsonReader:
     """Reads JSON; fields are text columns with the names of the caller.
 
@@ -287,7 +302,7 @@ class JsonReader:
                 return []
             document = b"[" + b",".join(block.lines[row] for row in chosen) + b"]"
             exact = self._exact(pa.array([document], pa.binary()))
-            texts = self._rows(try_cast(exact, _STRING).values)[0].to_pylist()
+            texts = self._rows(try_cast(exact, _STRING).values).told.to_pylist()
             return [
                 Place(block.line + row, shown((text or "").encode()))
                 for row, text in zip(chosen, texts, strict=True)
@@ -370,15 +385,19 @@ class JsonReader:
         valid = pc.fill_null(evaluate(decoded, "json_valid(c)").cast(pa.bool_()), False)
         invalid = np.flatnonzero(~mask_of(valid))
         bad = self._unreadable(documents, lines, invalid[: described_max()])
-        texts, origins = self._rows(pc.if_else(valid, decoded, pa.scalar(None, pa.string())))
+        cut = self._rows(pc.if_else(valid, decoded, pa.scalar(None, pa.string())))
+        texts, origins = cut.texts, cut.origins
         is_object = mask_of(pc.equal(evaluate(texts, "json_type(c)"), "OBJECT"))
         self._check_shape(texts, is_object)
-        one_document = None if self._options.by_line else texts  # else its lines tell more, and cost less
+        by_line = self._options.by_line
+        # The text of a line costs less than that of its row, which is the line unless it is a part of it.
+        parts = cut.told if not by_line or self._root or self._options.strip_outer_array else None
 
         def place(row: int) -> Place:
-            if one_document is not None:
-                return Place(row + 1, shown((one_document[row].as_py() or "").encode()))
-            return place_of(documents, lines, int(origins[row]))
+            if parts is None:
+                return place_of(documents, lines, int(origins[row]))
+            number = int(lines[origins[row]]) if by_line else row + 1
+            return Place(number, shown((parts[row].as_py() or "").encode()))
 
         def reason(row: int) -> str:
             has_object = is_object[row] or bool(self._paths)
@@ -401,8 +420,8 @@ class JsonReader:
             bad.append(BadRow(place_of(documents, lines, i), reason))
         return bad
 
-    def _rows(self, documents: pa.Array) -> tuple[pa.Array, Positions]:
-        """Returns the JSON text of each row, and its document."""
+    def _rows(self, documents: pa.Array) -> _Cut:
+        """Cuts documents into rows."""
         texts = documents
         is_array = self._options.strip_outer_array and _are_arrays(documents)
         if self._root and not is_array:
@@ -410,7 +429,7 @@ class JsonReader:
         origins = np.flatnonzero(mask_of(texts.is_valid()))
         texts = texts.drop_null()
         if not self._options.strip_outer_array:
-            return texts, origins
+            return _Cut(texts, origins, texts)
         kinds = evaluate(texts, "json_type(c)")
         if not pc.all(pc.equal(kinds, "ARRAY")).as_py() and len(texts):
             raise InvalidInputError(
@@ -420,8 +439,10 @@ class JsonReader:
         parents = pc.list_parent_indices(elements).to_numpy(zero_copy_only=False)
         rows = pc.list_flatten(elements)
         if self._root and is_array:
-            rows = pc.fill_null(self._root_of(rows), "null")  # filtered as a row that is no object
-        return rows, origins[parents]
+            roots = self._root_of(rows)
+            filled = pc.fill_null(roots, "null")  # filtered as a row that is no object
+            return _Cut(filled, origins[parents], pc.coalesce(roots, rows))
+        return _Cut(rows, origins[parents], rows)
 
     def _root_of(self, documents: pa.Array) -> pa.Array:
         """Returns the part of each document that `json_root` names, NULL where there is none."""

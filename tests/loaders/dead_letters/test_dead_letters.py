@@ -170,8 +170,20 @@ def test_rows_that_fit_the_altered_table_need_no_mending(store: Store, session: 
             {"format": "debezium_json"},
             ('"x"', "5"),
         ),
+        *(
+            (body, {"format": "json", **given}, ('"x"', "5"))
+            for body, given in (
+                ('{"r": [{"k": "x", "v": "a"}]}', {"json_root": "$.r", "strip_outer_array": "true"}),
+                ('[{"r": {"k": "x", "v": "a"}}]', {"json_root": "$.r", "strip_outer_array": "true"}),
+                ('{"r": {"k": "x", "v": "a"}}\n', {"json_root": "$.r", "read_json_by_line": "true"}),
+                ('[{"k": "x", "v": "a"}]\n', {"strip_outer_array": "true", "read_json_by_line": "true"}),
+            )
+        ),
     ],
-    ids=["json", "array", "columns", "enclosed", "names", "evolution", "debezium"],
+    ids=[
+        *("json", "array", "columns", "enclosed", "names", "evolution", "debezium"),
+        *("list at root", "root of elements", "root of lines", "lists in lines"),
+    ],
 )
 def test_rows_are_read_again_by_the_headers_of_their_load(
     store: Store, session: Session, body: str, headers: dict[str, str], mend: tuple[str, str]
@@ -184,6 +196,43 @@ def test_rows_are_read_again_by_the_headers_of_their_load(
     store.table("db.t__dead_letters").upsert(rows, mode="UPDATE_FIXED_COLUMNS")
     assert replay(store, "db.t").left == []
     assert keys(store) == [5]
+
+
+def test_an_element_that_lacks_the_root_is_kept_whole(store: Store, session: Session) -> None:
+    """DL4: its text was null."""
+    body = '[{"r": {"k": 1, "v": "a"}}, {"k": 2, "v": "b"}]'
+    load(store, body, format="json", json_root="$.r", strip_outer_array="true")
+    assert [json.loads(row["raw"]) for row in letters(session)] == [{"k": 2, "v": "b"}]
+
+
+@pytest.mark.parametrize("raw", ["[1]", '{"k": 1, "v": "a"} {"k": 2, "v": "a"}'], ids=["list", "several"])
+def test_a_text_that_no_reader_takes_leaves_the_others_alone(
+    store: Store, session: Session, raw: str
+) -> None:
+    """DL5: it ended the replay of all letters of the table."""
+    load(
+        store,
+        "".join(f'{{"k": "x{number}", "v": "a"}}\n' for number in range(5)),
+        format="json",
+        strict_mode="true",
+    )
+    load(store, "y,2,a\n", **CSV)
+    dicts(session, "UPDATE t__dead_letters SET raw = replace(replace(raw, '\"x', '\"'), 'y,', '9,')")
+    dicts(session, f"UPDATE t__dead_letters SET raw = '{raw}' WHERE position = 3")
+    done = replay(store, "db.t")
+    assert (done.loaded, len(done.left), keys(store)) == (5, 1, [0, 1, 3, 4, 9])
+
+
+@pytest.mark.parametrize("options", ["", "[]", '{"format": 5}', '{"format": "json", "jsonpaths": "x"}'])
+def test_options_that_were_changed_to_none_leave_the_others_alone(
+    store: Store, session: Session, options: str
+) -> None:
+    """DL5: they ended the replay of all letters of the table."""
+    load(store, "x,2,a\ny,2,a\n", **CSV)
+    dicts(session, "UPDATE t__dead_letters SET raw = replace(replace(raw, 'x', '1'), 'y', '2')")
+    dicts(session, f"UPDATE t__dead_letters SET options = '{options}' WHERE position = 1")
+    done = replay(store, "db.t")
+    assert (done.loaded, len(done.left), keys(store)) == (1, 1, [2])
 
 
 def test_a_text_that_was_emptied_stays(store: Store, session: Session) -> None:
