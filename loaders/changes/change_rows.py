@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -54,6 +54,20 @@ class ChangeRows:
 
     def __len__(self) -> int:
         return len(self.origins)
+
+    def filtered(self, kept: Mask) -> ChangeRows:
+        """Returns some of the rows."""
+        rows = pa.array(kept)
+        return replace(
+            self,
+            documents=self.documents.filter(rows),
+            before=self.before.filter(rows),
+            origins=self.origins[kept],
+            deleted=self.deleted[kept],
+            positions=self.positions.filter(rows),
+            shapes=None if self.shapes is None else self.shapes[kept],
+            is_document=None if self.is_document is None else self.is_document[kept],
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@
 4. All other messages are flattened rows (ExtractNewRecordState). `__deleted` or `__op` marks deletes, and the
    fields of the setting `add.fields` have the position, as `__lsn` or `__source_lsn`.
 
-A truncate is a bad message, because the rows of the table would have to go with it.
+A truncate is a bad message, because the rows of the table would have to go with it. A row whose schema is
+none of Kafka Connect is one too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from seqstore.loaders.changes.field_type import FieldType, row_types
 from seqstore.loaders.changes.positions import SNAPSHOT, PositionKind
 from seqstore.loaders.headers import ChangeOptions
 from seqstore.loaders.json.fields import extract, mask_of, one_array
+from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import evaluate
 
 _SOURCE: Final = (
@@ -65,7 +67,7 @@ Source = Callable[[str], pa.Array]
 
 def debezium_rows(messages: Messages, options: ChangeOptions) -> ChangeRows:
     """Returns the rows of the messages; a `Dialect`."""
-    payloads, shapes, types = _unwrapped(messages.values)
+    payloads, shapes, types, refused = _unwrapped(messages.values)
     kinds = _extracted(payloads, "json_type", ["$.op", "$.source", "$.payload"])
     is_envelope = mask_of(pc.and_(pc.equal(kinds[0], "VARCHAR"), pc.equal(kinds[1], "OBJECT")))
     parts = []
@@ -78,28 +80,47 @@ def debezium_rows(messages: Messages, options: ChangeOptions) -> ChangeRows:
             own = shapes[places][part.origins]
             bad = {int(places[message]): reason for message, reason in part.bad.items()}
             parts.append(replace(part, origins=places[part.origins], shapes=own, bad=bad))
-    return replace(joined(parts), types=types)
+    rows = replace(joined(parts), types=types)
+    return _without(rows, refused) if refused else rows
 
 
-def _unwrapped(values: pa.Array) -> tuple[pa.Array, Shapes, list[Mapping[str, FieldType]]]:
-    """Returns payloads, the place of the schema of each, and the types that the schemas declare."""
+def _without(rows: ChangeRows, refused: Mapping[int, str]) -> ChangeRows:
+    """Returns the rows without those of some messages, which are bad with the reasons given."""
+    places = np.isin(rows.origins, list(refused))
+    bad = {int(message): refused[int(message)] for message in rows.origins[places]}
+    return replace(rows.filtered(~places), bad={**rows.bad, **bad})
+
+
+def _unwrapped(
+    values: pa.Array,
+) -> tuple[pa.Array, Shapes, list[Mapping[str, FieldType]], dict[int, str]]:
+    """Returns payloads, the place of the schema of each, and the types that the schemas declare.
+
+    The last result has the messages whose schema is none, with the reason.
+    """
     shapes = np.full(len(values), NO_SHAPE, np.int32)
     types: list[Mapping[str, FieldType]] = []
     kinds = _extracted(values, "json_type", ["$.schema", "$.payload", "$.op"])
     has_payload = pc.and_kleene(kinds[1].is_valid(), kinds[2].is_null())
     wrapped = np.flatnonzero(mask_of(pc.and_(has_payload, kinds[0].is_valid())))
     if not len(wrapped):
-        return values, shapes, types
+        return values, shapes, types, {}
     rows = pa.array(wrapped)
     schemas, payloads = extract(values.take(rows), [["$.schema"], ["$.payload"]])
     payloads = pc.fill_null(payloads, "null")
     encoded = one_array(schemas).dictionary_encode()
     declared = pc.fill_null(encoded.indices, NO_SHAPE).to_numpy(zero_copy_only=False)
-    types += map(row_types, encoded.dictionary.to_pylist())
+    refused: dict[int, str] = {}
+    for place, schema in enumerate(encoded.dictionary.to_pylist()):
+        try:
+            types.append(row_types(schema))
+        except InvalidInputError as error:
+            types.append({})
+            refused |= dict.fromkeys(wrapped[declared == place].tolist(), error.message)
     shapes[wrapped] = declared
     flags = np.zeros(len(values), np.bool_)
     flags[wrapped] = True
-    return pc.replace_with_mask(values, pa.array(flags), payloads), shapes, types
+    return pc.replace_with_mask(values, pa.array(flags), payloads), shapes, types, refused
 
 
 # ------------------------------------------------------------------------------------------- envelopes

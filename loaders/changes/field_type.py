@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ _TIMES: Final = (
     "org.apache.kafka.connect.data.Time",
     "org.apache.kafka.connect.data.Date",
 )
+_INTEGER: Final = re.compile(r"-?[0-9]{1,9}")
 _COMPUTED_UUID: Final = "76019d1a-ad2e-4b22-96e9-1a6d6543c818"
 
 
@@ -45,27 +47,37 @@ def row_types(schema: str) -> dict[str, FieldType]:
     Raises:
         InvalidInputError: the text is no schema of Kafka Connect.
     """
-    return row_types_of(_parsed(schema))
+    try:
+        parsed = json.loads(schema)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict) or "fields" not in parsed:
+        raise _no_schema(schema)
+    return row_types_of(parsed)
 
 
 def row_types_of(schema: Mapping[str, Any]) -> dict[str, FieldType]:
-    """Returns the types of a row's fields from a parsed schema."""
+    """Returns the types of a row's fields from a parsed schema.
+
+    Raises:
+        InvalidInputError: it is none of Kafka Connect.
+    """
     for image in ("after", "before"):
-        for given in schema.get("fields") or ():
+        for given in _fields(schema):
             if given.get("field") == image and given.get("type") == "struct":
                 return _types(given)
     return _types(schema)
 
 
-def _parsed(text: str) -> Mapping[str, Any]:
-    try:
-        schema = json.loads(text)
-        fields = schema["fields"]
-        if all(isinstance(each, dict) for each in fields):
-            return dict(schema)
-    except (ValueError, RecursionError, TypeError, KeyError):
-        pass
-    raise InvalidInputError(
+def _fields(struct: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    found = struct.get("fields") or ()
+    if isinstance(found, (list, tuple)) and all(isinstance(each, Mapping) for each in found):
+        return found
+    raise _no_schema(str(struct))
+
+
+def _no_schema(text: str) -> InvalidInputError:
+    return InvalidInputError(
         f"the schema of a message is no schema of Kafka Connect with fields: {text[:200]}",
         kind="data_quality",
     )
@@ -73,8 +85,10 @@ def _parsed(text: str) -> Mapping[str, Any]:
 
 def _types(struct: Mapping[str, Any]) -> dict[str, FieldType]:
     found: dict[str, FieldType] = {}
-    for given in struct.get("fields") or ():
+    for given in _fields(struct):
         parameters = given.get("parameters") or {}
+        if not isinstance(parameters, Mapping):
+            raise _no_schema(str(struct))
         found[str(given.get("field"))] = FieldType(
             str(given.get("type", "")),
             str(given.get("name") or ""),
@@ -103,4 +117,6 @@ def _constant(given: Mapping[str, Any]) -> str | None:
 
 
 def _number(text: Any) -> int:
-    return int(text) if isinstance(text, (str, int)) and str(text).lstrip("-").isdecimal() else 0
+    """Returns the number of a parameter, 0 where it is none or has more digits than any type takes."""
+    found = isinstance(text, (str, int)) and _INTEGER.fullmatch(str(text))
+    return int(text) if found else 0

@@ -19,6 +19,7 @@ nested types accept. Without a schema, integers for DATE are days, and integers 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -61,6 +62,7 @@ _TEXT: Final = ColumnType("STRING")
 # year 5138 there, and microseconds begin in March 1973.
 _UNIT_BOUNDS: Final = (10**14, 10**17)
 _DECIMAL_BYTES: Final = 32
+_SCALE: Final = re.compile(r"-?[0-9]{1,4}")
 
 Octets = npt.NDArray[np.uint8]
 Whole = npt.NDArray[np.int64]
@@ -187,10 +189,10 @@ def _variable_decimals(values: pa.Array) -> pa.Array:
     if not is_object.true_count:
         return values
     places = np.flatnonzero(is_object.to_numpy(zero_copy_only=False))
-    scales, unscaled = extract(values.take(pa.array(places)), [["$.scale"], ["$.value"]])
-    result = unscaled
+    result = values.take(pa.array(places))
+    scales, unscaled = extract(result, [["$.scale"], ["$.value"]])
     for scale in pc.unique(scales).to_pylist():
-        if scale is not None and scale.lstrip("-").isdecimal():
+        if scale is not None and _SCALE.fullmatch(scale):
             converted = _decimals(unscaled, int(scale))
             result = pc.if_else(pc.fill_null(pc.equal(scales, scale), False), converted, result)
     return pc.replace_with_mask(values, is_object, one_array(result))

@@ -242,6 +242,44 @@ def test_bad_messages_cost_only_themselves(load: Load, session: Session) -> None
     assert rows(session) == [(9, "good", 1)]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "public",
+        5,
+        {},
+        {"type": "struct", "fields": "x"},
+        {"type": "struct", "fields": ["x"]},
+        {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": ["x"]}]},
+        {"type": "struct", "fields": [{"field": "id", "type": "int64", "parameters": "x"}]},
+    ],
+)
+def test_a_schema_that_is_none_costs_only_its_message(load: Load, session: Session, schema: Any) -> None:
+    """CS8: it ended the load, partly with a Python exception."""
+    row = {"id": 1, "name": "a", "n": 1}
+    odd = {"schema": schema, "payload": envelope("c", 1, after=row)}
+    other = {"schema": schema, "payload": envelope("c", 1, after=row, table="u")}
+    good = with_schema(envelope("c", 2, after={**row, "id": 2}), [{**_field("int64"), "field": "id"}])
+    reply = load(odd, other, good, max_filter_ratio="1", change_table="t")
+    assert counts(reply) == ("Success", 1, 1, 1)
+    assert "no schema of Kafka Connect" in reasons(reply)
+    assert rows(session) == [(2, "a", 1)]
+
+
+@pytest.mark.parametrize("scale", ["--1", "9" * 5000, "x", None])
+def test_a_scale_that_is_no_number_costs_only_its_row(load: Load, session: Session, scale: Any) -> None:
+    """CS8: it ended the load with a Python exception."""
+    odd = envelope("c", 1, after={"id": 1, "n": {"scale": scale, "value": "AQ=="}})
+    declared = [{**_field("bytes", "org.apache.kafka.connect.data.Decimal", scale=scale), "field": "n"}]
+    reply = load(
+        odd,
+        with_schema(envelope("c", 2, after={"id": 2, "n": "AQ=="}), declared),
+        max_filter_ratio="1",
+    )
+    assert counts(reply) == ("Success", 1, 1, 0)
+    assert rows(session) == [(2, None, 1)]
+
+
 def test_messages_of_other_tables_are_passed_over(load: Load, session: Session) -> None:
     row = {"id": 1, "name": "x", "n": 1}
     for wanted in ("t", "shop.t", "public.t", "shop.public.t"):
