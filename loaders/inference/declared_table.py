@@ -24,12 +24,11 @@ from seqstore.loaders.json.fields import extract, mask_of
 from seqstore.loaders.json.line_blocks import BLOCK_BYTES, cut_lines, read_blocks
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.column import Column, Default
-from seqstore.store.schema.declaration import leading_columns
+from seqstore.store.schema.declaration import check_names, leading_columns
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.types.cast import evaluate, try_cast
 from seqstore.store.types.column_types import ColumnType
 
-NO_KEY: Final = "no_key"
 _KEY_TEXT: Final = ColumnType("VARCHAR", (65533,))
 _OF_CHANGES: Final = {
     "function_column.sequence_type": "LARGEINT",
@@ -129,11 +128,14 @@ class Rows:
             yield FieldValues(name, pa.array([value], STRING.arrow))
 
 
-def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
+def table_of(
+    body: BinaryIO, options: StreamLoadOptions, left_out: dict[str, str] | None = None
+) -> TableSchema:
     """Returns the declaration of a table for the rows of a body, by `auto_create` and its headers.
 
     Args:
         body: read to its end, and set back to its start.
+        left_out: gets the fields that can be no column, with their reasons; None: such a field is an error.
 
     Raises:
         InvalidInputError: nothing names its columns, or those of the key.
@@ -145,11 +147,14 @@ def table_of(body: BinaryIO, options: StreamLoadOptions) -> TableSchema:
         yield body
         body.seek(0)
 
-    return table_of_rows([Rows(opened, options)])
+    return table_of_rows([Rows(opened, options)], left_out)
 
 
-def table_of_rows(rows: Sequence[Rows]) -> TableSchema:
+def table_of_rows(rows: Sequence[Rows], left_out: dict[str, str] | None = None) -> TableSchema:
     """Returns the declaration of one table for several bodies; the first one tells key and sequence.
+
+    Args:
+        left_out: see `table_of`.
 
     Raises:
         InvalidInputError: see `table_of`.
@@ -158,6 +163,8 @@ def table_of_rows(rows: Sequence[Rows]) -> TableSchema:
     for each in rows:
         needed.see(each.values())
     added = needed.added()
+    if left_out is not None:
+        added = [column for column in added if _is_named(column, left_out)]
     types = {column.name: column.type for column in added}
     defaults = {column.name: column.default for column in added}
     if not types:
@@ -169,6 +176,16 @@ def table_of_rows(rows: Sequence[Rows]) -> TableSchema:
     key = list(options.auto_create_key) or (_key_of_messages(rows) if options.is_changes else [])
     sequence = options.auto_create_sequence or None
     return declared_table(types, key, sequence, {}, is_changes=options.is_changes, defaults=defaults)
+
+
+def _is_named(column: Column, left_out: dict[str, str]) -> bool:
+    """Returns whether a column may have its name."""
+    try:
+        check_names([column])
+    except InvalidInputError as error:
+        left_out[column.name] = error.message
+        return False
+    return True
 
 
 def _key_of_messages(rows: Sequence[Rows]) -> list[str]:
@@ -183,7 +200,7 @@ def _key_of_messages(rows: Sequence[Rows]) -> list[str]:
     raise InvalidInputError(
         "auto_create: the messages have no keys, which name the key columns (a key, a tab and the value in "
         "each line); name them by the header auto_create_key, or create the table first",
-        kind=NO_KEY,
+        kind="no_key",
     )
 
 

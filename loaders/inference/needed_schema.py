@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, cast
 
@@ -26,7 +26,7 @@ from seqstore.loaders.inference.file_columns import first_line, joined_columns
 from seqstore.loaders.inference.text_types import TextType
 from seqstore.loaders.inference.wider_type import WiderType
 from seqstore.store.ddl.evolution import can_widen, evolve
-from seqstore.store.errors import StoreError
+from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.publish.evolution import Evolution
 from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.declaration import check_default
@@ -105,20 +105,42 @@ class NeededSchema:
         """Returns the columns that fields without one need, in the order of the fields."""
         return [column for each in self._new.values() if (column := each.column) is not None]
 
-    def evolution(self, table: Table) -> Evolution | None:
+    def evolution(self, table: Table, left_out: dict[str, str] | None = None) -> Evolution | None:
         """Returns the next schema of the table, None where it has all that is needed.
+
+        Args:
+            left_out: gets the fields that can be no column, or no wider one, with their reasons; None: such a
+                field is an error.
 
         Raises:
             InvalidInputError: a field cannot be a column.
         """
         assert self._base is not None
+        base = self._base
         added = self.added()
         widened = {
             self._names[name]: wider.type
             for name, wider in self._wider.items()
-            if wider.type != self.columns[name] and can_widen(self._base, self._names[name], wider.type)
+            if wider.type != self.columns[name] and can_widen(base, self._names[name], wider.type)
         }
-        return evolve(table, self._base, added, widened) if added or widened else None
+        if left_out is not None:
+            reasons = {column.name: _refusal(table, base, [column], {}) for column in added}
+            reasons |= {name: _refusal(table, base, [], {name: kind}) for name, kind in widened.items()}
+            left_out |= {name: reason for name, reason in reasons.items() if reason}
+            added = [column for column in added if not reasons[column.name]]
+            widened = {name: kind for name, kind in widened.items() if not reasons[name]}
+        return evolve(table, base, added, widened) if added or widened else None
+
+
+def _refusal(
+    table: Table, base: TableSchema, added: Sequence[Column], widened: Mapping[str, ColumnType]
+) -> str:
+    """Returns why a table cannot get a schema, empty where it can."""
+    try:
+        evolve(table, base, added, widened)
+    except InvalidInputError as error:
+        return error.message
+    return ""
 
 
 def needed_evolution(

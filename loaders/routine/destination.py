@@ -20,6 +20,7 @@ from seqstore.store.errors import NotFoundError
 from seqstore.store.load.load import Load
 from seqstore.store.publish.commit import Also
 from seqstore.store.publish.evolution import Evolution
+from seqstore.store.schema.declaration import check_name
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 
@@ -178,6 +179,7 @@ class ManyTables:
         try:
             table = self._transaction.table(f"{database}.{name}")
         except NotFoundError as error:
+            check_name(name, "table")  # one that can be made is waited for
             raise NotFoundError(
                 f"a message is for the table {name[:200]!r}, which is not in database {database}; create the "
                 f"table, or ALTER ROUTINE LOAD FOR {self._spec.name} to offsets after the message",

@@ -97,6 +97,7 @@ class Batch:
         loaded, filtered, unselected: rows.
         error_url: of the log of the filtered ones.
         unkept: filtered rows of tables that cannot be made, so that `dead_letters` does not keep them.
+        note: what the job tells of the rows that were loaded, such as fields that were left out.
     """
 
     offsets: Mapping[str, int]
@@ -108,6 +109,7 @@ class Batch:
     milliseconds: int = 0
     error_url: str = ""
     unkept: int = 0
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class RoutineJob(JobRecord):
         database_id: of its database, 0 in records of before it was kept.
         owner: process that runs it, `NO_OWNER` when none does.
         pause_kind, reason: why it is PAUSED or CANCELLED (R33).
-        other_message: why the last task was aborted (R33).
+        other_message: why the last task was aborted (R33), or what the last one tells of its rows.
         source_id: identity of the log that the offsets belong to, empty where the source has none.
         progress: next offset of each partition.
         latest: end of each partition at the last look-up.
@@ -296,6 +298,7 @@ class RoutineJob(JobRecord):
             tasks=_renewed(self.tasks, task_id),
             statistic=_counted(self.statistic, batch),
             error_urls=urls[-_ERROR_URLS_KEPT:],
+            other_message=batch.note or self.other_message,
             auto_resumes=0,
             timeouts=0,
         )

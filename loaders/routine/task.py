@@ -216,12 +216,10 @@ class TaskRun:
             self._note(row, origin)
         if not body.has_rows or (self._spec.is_multi and not body.table):
             return
-        if body.table in self._growth.refused:
+        rows = self._rows_of(to, body)
+        if rows is None:
             self._refuse(body, origin)
             return
-        rows = self._rows.get(body.table)
-        if rows is None:
-            rows = self._rows[body.table] = _TableRows(*to.of(body.table), self._counts, self._note)
         options = self._options(piece, body)
         if options.evolves and options.is_csv:
             with body.open() as head:
@@ -243,6 +241,18 @@ class TaskRun:
                 if sum(each.buffer.fullness for each in self._rows.values()) >= 1:
                     self._write()
                     rows.begin(origin)
+
+    def _rows_of(self, to: Destination, body: Body) -> _TableRows | None:
+        """Returns the rows of a body's table; None where it cannot be made, or can have no such name."""
+        refused, name = self._growth.refused, body.table
+        if name not in self._rows and name not in refused:
+            try:
+                self._rows[name] = _TableRows(*to.of(name), self._counts, self._note)
+            except InvalidInputError as error:
+                if error.kind != "bad_name" or not self._spec.is_multi:
+                    raise
+                refused[name] = error.message
+        return None if name in refused else self._rows[name]
 
     def _options(self, piece: Piece, body: Body) -> StreamLoadOptions:
         """Returns how a body is read: of many tables the messages are decompressed already."""
@@ -293,6 +303,13 @@ class TaskRun:
         if origin.headers:
             self._letters[origin.table].add([row], origin.source, origin.headers)
 
+    def _note_of_fields(self) -> str:
+        """Returns which fields are no columns of their tables, empty where all are."""
+        found = self._growth.left_out.items()
+        names = [f"{table}: {name!r}" if table else repr(name) for (table, name), _ in found]
+        reasons = list(dict.fromkeys(reason for _, reason in found))
+        return f"fields are left out: {', '.join(names)[:500]}: {'; '.join(reasons)[:500]}" if names else ""
+
     def _batch(self) -> Batch:
         counts = self._counts
         assert self._log is not None
@@ -306,6 +323,7 @@ class TaskRun:
             milliseconds=round((time.monotonic() - self._started) * 1000),
             error_url=str(self._log.path or ""),
             unkept=counts.unkept,
+            note=self._note_of_fields(),
         )
 
 

@@ -23,6 +23,7 @@ from seqstore import AccessDeniedError, InvalidInputError, Settings, Store
 from seqstore.loaders.broker.run import BrokerLoad
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.ddl.evolution import evolve
@@ -572,6 +573,103 @@ def test_messages_without_a_key_do_not_hold_up_those_of_other_tables(
     assert (job.reason, job.statistic.loaded_rows, job.statistic.error_rows) == ("", 2, 2)
     assert store.tables("db") == ["one", "t", "two"]
     assert "auto_create_key" in Path(job.error_urls[0]).read_text()
+
+
+def copied(store: Store, session: Session, folder: Path, *files: list[str], **properties: str) -> RoutineJob:
+    """Runs a routine load of many tables over files of messages; returns its job."""
+    for number, each in enumerate(files):
+        (folder / f"in/{number}.json").write_text("\n".join(each))
+    given = {"auto_create": "true", "format": "debezium_json", "max_error_number": "9", **properties}
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    path = f"FROM FILES ('path' = '{folder}/in/*.json')"
+    dicts(session, f"CREATE ROUTINE LOAD job PROPERTIES ({listed}) {path}")
+    (job,) = RoutineRunner(store).drain().values()
+    return job
+
+
+def deleted(table: str) -> str:
+    return '{"id": 1}\t' + json.dumps(envelope("d", 1, before={"id": 1}, table=table))
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (message("order items", {"id": 1}, v="a"), "table name 'order items'"),
+        (message("a.b", {"id": 1}, v="a"), "expected database.table"),
+        (message("seen", {"id": 1}, v="a"), "it is a view"),
+        (message("f", {"id": 1.5}, v="a"), "DOUBLE cannot be a key"),
+        (message("c", {"unit price": 1}, v="a"), "'unit price' is not among the columns"),
+        (deleted("gone"), "no row of the body has a field with a value"),
+        (
+            '{"id": 1}\t{"schema": "public", "payload": '
+            + json.dumps(envelope("c", 1, after={"id": 1}))
+            + "}",
+            "no schema of Kafka Connect",
+        ),
+    ],
+    ids=["blank", "dot", "view", "key type", "key name", "only deletes", "schema"],
+)
+def test_one_table_that_cannot_be_made_holds_up_no_other_one(
+    store: Store, session: Session, tmp_path: Path, odd: str, reason: str
+) -> None:
+    """R17, EV10: each task of the job was aborted for ever."""
+    dicts(session, "CREATE VIEW seen AS SELECT * FROM t")
+    job = copied(store, session, tmp_path, [odd, message("good", {"id": 1}, v="a")])
+    assert (job.statistic.aborted_tasks, job.statistic.loaded_rows, job.statistic.error_rows) == (0, 1, 1)
+    assert store.tables("db") == ["good", "t"]
+    assert reason in Path(job.error_urls[0]).read_text()
+
+
+@pytest.mark.parametrize("name", ["order items", "a.b"])
+def test_a_name_that_no_table_can_have_is_not_waited_for(
+    store: Store, session: Session, tmp_path: Path, name: str
+) -> None:
+    """R17: each task was aborted until such a table is made, which is not possible."""
+    lines = [message(name, {"k": 1}), message("t", {"k": 1})]
+    job = copied(store, session, tmp_path, lines, auto_create="false")
+    assert (job.statistic.aborted_tasks, job.statistic.loaded_rows, job.statistic.error_rows) == (0, 1, 1)
+    assert f"table name '{name}'" in Path(job.error_urls[0]).read_text().replace("db.", "")
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_rows_behind_a_delete_declare_the_table(
+    store: Store, session: Session, tmp_path: Path, files: int
+) -> None:
+    """EV10: messages of the file before cannot tell the columns; they cost no row of the files behind."""
+    before = [message("good", {"id": 1}, v="a"), deleted("late")]
+    behind = [message("late", {"id": 2}, v="a")]
+    parts = [before, behind] if files == 2 else [before + behind]
+    job = copied(store, session, tmp_path, *parts)
+    assert (job.statistic.aborted_tasks, job.statistic.error_rows) == (0, files - 1)
+    assert store.table("db.late").scan(["id", "v"]).read_all().to_pylist() == [{"id": 2, "v": "a"}]
+
+
+def test_fields_that_can_be_no_column_are_left_out_and_told(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """EV9, EV10: each task of the job was aborted for ever."""
+    rows = [
+        message("new", {"id": 1}, **{"unit price": 3, "n": 1}),
+        message("t", {"k": 1}, **{"a-": 2, "b c": 3}),
+    ]
+    job = copied(store, session, tmp_path, rows, schema_evolution="add")
+    assert (job.statistic.aborted_tasks, job.statistic.loaded_rows, job.statistic.error_rows) == (0, 2, 0)
+    assert "new: 'unit price', t: 'b c'" in job.other_message
+    assert store.table("db.new").schema.names == ["id", "n"]
+    assert store.table("db.t").schema.names[-1] == "a-"
+
+
+def test_a_message_that_names_a_table_of_dead_letters_costs_only_itself(
+    store: Store, session: Session, tmp_path: Path
+) -> None:
+    """R17: each task of the job was aborted for ever."""
+    rows = [message("t", {"k": "x"}), message("t", {"k": 1}, a=1, v="a")]
+    copied(store, session, tmp_path, rows, dead_letters="true")
+    rows = [message("t__dead_letters", {"id": "x"}), message("t", {"k": 2}, a=1, v="a")]
+    (tmp_path / "in/9.json").write_text("\n".join(rows))
+    (job,) = RoutineRunner(store).drain().values()
+    assert (job.statistic.aborted_tasks, job.statistic.loaded_rows, job.statistic.error_rows) == (0, 2, 2)
+    assert store.table("db.t__dead_letters").count() == 1
 
 
 @pytest.mark.parametrize(
