@@ -6,7 +6,7 @@ objects, and their types are those that take every value. Messages of Debezium h
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -31,6 +31,7 @@ from seqstore.store.types.cast import evaluate, text_literal, try_cast
 from seqstore.store.types.column_types import ColumnType, type_from_arrow
 
 _NAMES_BYTES_MAX: Final = 1 << 20
+_QUOTED: Final = re.compile(rb'"((?:[^"]|"")*)"?')
 _BASES: Final = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -128,22 +129,47 @@ def csv_names(file: File, options: StreamLoadOptions) -> list[str]:
 
 
 def first_line(body: BinaryIO, options: StreamLoadOptions, name: str) -> tuple[list[str], bytes]:
-    """Returns the names, and the bytes that were read for them."""
+    """Returns the names, and the bytes that were read for them.
+
+    Raises:
+        InvalidInputError: a column has no name, or the name of another one, or the line is too long.
+    """
     head = b""
     while options.csv.delimiter not in head and len(head) < _NAMES_BYTES_MAX:
         piece = body.read(1 << 16)
         if not piece:
             break
         head += piece
-    line, _, _ = head.removeprefix(b"\xef\xbb\xbf").partition(options.csv.delimiter)
-    separator = options.csv.separator.decode("utf-8", "replace")
-    row = next(csv.reader([line.decode("utf-8", "replace").rstrip("\r")], delimiter=separator), [])
-    names = [each.strip() for each in row]
+    line, end, _ = head.removeprefix(b"\xef\xbb\xbf").partition(options.csv.delimiter)
+    if not end and len(head) >= _NAMES_BYTES_MAX:
+        raise InvalidInputError(
+            f"{name}: the first line, which must name the columns, is longer than {_NAMES_BYTES_MAX >> 20} "
+            f"MB; is {options.csv.delimiter!r} the line delimiter?",
+            kind="no_schema",
+        )
+    fields = _fields_of(line.rstrip(b"\r"), options.csv.separator)
+    names = [each.decode("utf-8", "replace").strip() for each in fields]
     if not names or not all(names) or len({each.lower() for each in names}) < len(names):
         raise InvalidInputError(
-            f"{name}: the first line must name the columns, each once; found {names[:20]}", kind="no_schema"
+            f"{name}: the first line must name the columns, each once; found {str(names[:20])[:500]}",
+            kind="no_schema",
         )
     return names, head
+
+
+def _fields_of(line: bytes, separator: bytes) -> list[bytes]:
+    """Cuts a line into fields, which may stand in double quotes, by a separator of one or more bytes."""
+    fields = []
+    at = 0
+    while True:
+        quoted = _QUOTED.match(line, at)
+        at = at if quoted is None else quoted.end()
+        end = line.find(separator, at)
+        inner = b"" if quoted is None else quoted[1].replace(b'""', b'"')
+        fields.append(inner + line[at : len(line) if end < 0 else end])
+        if end < 0:
+            return fields
+        at = end + len(separator)
 
 
 def _of_csv(body: BinaryIO, options: StreamLoadOptions, name: str) -> dict[str, ColumnType]:

@@ -162,6 +162,44 @@ def test_names_of_csv_are_in_its_first_line_and_empty_fields_are_null(store: Sto
     ]
 
 
+@pytest.mark.parametrize(
+    ("separator", "header"),
+    [(b"||", "||"), (b"\xff", "\udcff"), (b"\xc3\xa9", "\xe9"), (b"\n", "\\n"), (b'"', '"')],
+    ids=["two bytes", "no UTF-8", "two bytes of UTF-8", "line feed", "quote"],
+)
+@pytest.mark.parametrize("table", ["t", "new"])
+def test_names_of_csv_are_cut_by_any_separator(
+    store: Store, table: str, separator: bytes, header: str
+) -> None:
+    """EV6: Python's CSV takes one character, and the server answered 500."""
+    body = b"k,b,more|1,2,x|".replace(b"|", b"\x01").replace(b",", separator)
+    given = {"format": "csv_with_names", "column_separator": header, "line_delimiter": "\\x01"}
+    reply = stream_load(
+        store, "db", table, io.BytesIO(body), {**given, "auto_create": "true", "schema_evolution": "add"}
+    )
+    assert reply["Status"] == "Success", reply["Message"]
+    found = store.table(f"db.{table}").scan(["k", "b", "more"]).read_all().to_pylist()
+    assert found == [{"k": 1, "b": 2, "more": "x"}]
+
+
+def test_quotes_around_names_of_csv_are_removed(store: Store) -> None:
+    """EV6: as `csv.reader` of Python reads them, with every separator."""
+    given = {"format": "csv_with_names", "column_separator": "||", "schema_evolution": "add", "enclose": '"'}
+    assert load(store, '"k"|| "b" ||"mo""re"\n1||2||x\n', **given)["Status"] == "Fail"
+    assert load(store, '"k"|| b ||"more"\n1||2||x\n', **given)["Status"] == "Success"
+    assert list(columns(store))[-1] == "more"
+
+
+@pytest.mark.parametrize("size", [200_000, 2_000_000])
+def test_a_first_line_that_is_too_long_for_names_is_refused(store: Store, size: int) -> None:
+    """EV6: Python's CSV has a limit of its own, and the server answered 500."""
+    given = {"format": "csv_with_names", "column_separator": ",", "schema_evolution": "add"}
+    reply = load(store, f"k,{'x' * size}\n1,2\n", **given)
+    expected = "column name" if size < 1 << 20 else "the first line"
+    assert (reply["Status"], expected in reply["Message"]) == ("Fail", True)
+    assert len(reply["Message"]) < 500
+
+
 def test_parquet_declares_types_and_an_array_of_objects_is_read(store: Store) -> None:
     body = io.BytesIO()
     pyarrow.parquet.write_table(pa.table({"k": [1], "p": pa.array([None], pa.int16())}), body)
