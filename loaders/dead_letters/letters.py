@@ -108,7 +108,12 @@ def kept_headers(headers: Mapping[str, str], options: StreamLoadOptions, names: 
         kept["strict_mode"] = "true"
     if options.is_csv and options.csv.empty_field_as_null:
         kept["empty_field_as_null"] = "true"
-    return json.dumps(kept, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(kept, ensure_ascii=False, sort_keys=True)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a separator of bytes that are no UTF-8 has escapes
+        return json.dumps(kept, sort_keys=True)
+    return text
 
 
 class DeadLetters:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from seqstore.loaders.headers.combinations import check_together, check_unused
+from seqstore.loaders.headers.known import KNOWN_HEADERS
 from seqstore.loaders.headers.options import (
     AVRO_FORMATS,
     CHANGE_FORMATS,
@@ -42,6 +43,8 @@ _COMPRESSIONS: Final = {
     "snappy_block": "snappy_block",
     "snappyblock": "snappy_block",
 }
+# Headers whose values may be any bytes; a comment is only told.
+_OF_BYTES: Final = ("column_separator", "line_delimiter", "enclose", "escape", "comment")
 _REFUSED_COMPRESSIONS: Final = ("lzo", "lzop")
 
 
@@ -54,6 +57,7 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
     given = {name.strip().lower(): value.strip() for name, value in headers.items()}
     # separators may be blanks themselves, so they stay unchanged
     raw = {name.strip().lower(): value for name, value in headers.items()}
+    _check_text(given)
     asked = _format(given)
     file_format = text_format(asked)
     options = StreamLoadOptions(
@@ -93,6 +97,20 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
     check_unused(given)
     check_together(options, given)
     return options
+
+
+def _check_text(given: Mapping[str, str]) -> None:
+    """Checks that headers are Unicode: no name, path or expression is anything else."""
+    for name, value in given.items():
+        if not _is_text(value) and name in KNOWN_HEADERS and name not in _OF_BYTES:
+            raise bad_header(f"{name}: expected text in UTF-8, found {value[:100]!r}", name)
+
+
+def _is_text(value: str) -> bool:
+    try:
+        return value.isascii() or bool(value.encode())
+    except UnicodeEncodeError:  # half a character, or a byte of a header that is no UTF-8
+        return False
 
 
 def _txn_version(given: Mapping[str, str]) -> int | None:
@@ -156,17 +174,20 @@ def _separator(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
         return bytes.fromhex(digits)
     for written, meant in (("\\t", "\t"), ("\\n", "\n"), ("\\r", "\r")):
         text = text.replace(written, meant)
-    return _encoded(text)
+    return _encoded(text, name)
 
 
-def _encoded(text: str) -> bytes:
+def _encoded(text: str, name: str) -> bytes:
     """Converts header text to bytes: HTTP servers pass bytes over 127 on as surrogates."""
-    return text.encode("utf-8", "surrogateescape")
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise bad_header(f"{name}: expected text or bytes, found {text[:100]!r}", name) from None
 
 
 def _single(raw: Mapping[str, str], name: str, default: bytes) -> bytes:
     text = raw.get(name, "")
-    value = _encoded(text)
+    value = _encoded(text, name)
     if len(value) > 1:
         raise bad_header(f"{name} must be single-char, actually is {text}", name)
     return value or default
@@ -194,7 +215,8 @@ def _json_paths(given: Mapping[str, str]) -> tuple[str, ...]:
         paths: Any = json.loads(text)
     except (ValueError, RecursionError):
         paths = None
-    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+    is_list = isinstance(paths, list) and all(isinstance(path, str) and _is_text(path) for path in paths)
+    if not is_list or not paths:
         raise bad_header(
             f'Invalid jsonpaths: expected a list such as ["$.k1","$.k2"], found {text[:200]}', "jsonpaths"
         )

@@ -51,6 +51,27 @@ def test_names_and_enumerations_are_read_in_any_case() -> None:
     assert (options.label, options.compression) == ("l-1", "gz")
 
 
+_OF_BYTES = {"column_separator", "line_delimiter", "enclose", "escape"}
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN_HEADERS - _OF_BYTES - {"comment"}))
+def test_headers_that_are_no_text_are_refused_by_name(name: str) -> None:
+    """The bytes of a header that are no UTF-8 ended a load with a Python exception."""
+    assert refusal(**{name: "$.\udcff"}).startswith(f"{name}: expected text in UTF-8, found '$.\\udcff'")
+
+
+@pytest.mark.parametrize("name", sorted(_OF_BYTES))
+def test_separators_may_be_bytes_but_no_half_characters(name: str) -> None:
+    """LH3: a byte that is no UTF-8 comes as a character of its own."""
+    parse_headers({name: "\udcff"})
+    assert refusal(**{name: "\ud800"}).startswith(f"{name}: expected text or bytes")
+
+
+def test_paths_that_are_no_text_are_refused() -> None:
+    """An escape of JSON can hold half a character, which ended a load with a Python exception."""
+    assert refusal(jsonpaths='["$.k", "$.\\ud800"]').startswith("Invalid jsonpaths")
+
+
 def test_headers_of_http_itself_are_ignored() -> None:
     assert parse_headers({"Host": "h", "Expect": "100-continue", "User-Agent": "curl"}) == StreamLoadOptions()
 

@@ -198,6 +198,18 @@ def test_rows_are_read_again_by_the_headers_of_their_load(
     assert keys(store) == [5]
 
 
+def test_the_options_of_a_separator_that_is_no_text_are_kept(store: Store, session: Session) -> None:
+    """DL3: the load ended with a Python exception."""
+    headers = {"column_separator": "\udcff", "strict_mode": "true", "dead_letters": "true"}
+    reply = stream_load(store, "db", "t", io.BytesIO(b"1\xff2\xffa\nx\xff2\xffa\n"), headers)
+    assert (reply["Status"], reply["NumberFilteredRows"]) == ("Success", 1)
+    assert json.loads(letters(session)[0]["options"])["column_separator"] == "\udcff"
+    dicts(
+        session, """UPDATE t__dead_letters SET raw = '3,2,a', options = replace(options, '\\\\udcff', ',')"""
+    )
+    assert (replay(store, "db.t").left, keys(store)) == ([], [1, 3])
+
+
 def test_an_element_that_lacks_the_root_is_kept_whole(store: Store, session: Session) -> None:
     """DL4: its text was null."""
     body = '[{"r": {"k": 1, "v": "a"}}, {"k": 2, "v": "b"}]'
