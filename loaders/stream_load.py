@@ -224,8 +224,13 @@ class StreamLoad:
                 except MetadataChangedException:
                     self._check_deadline()
                     self._forget_counts()
-        if self._evolution is not None:
+        if self._evolution is not None and self._is_evolved(self._evolution):
             self._progress.schema_changes = self._evolution.changes
+
+    def _is_evolved(self, evolution: Evolution) -> bool:
+        """Returns whether the rows have brought the schema: a load that stores none changes nothing (EV3)."""
+        is_stored = self._progress.loaded > 0 and not self._progress.skipped
+        return is_stored and self._table.schema.revision >= evolution.schema.revision
 
     def _forget_counts(self) -> None:
         self._progress.loaded = self._progress.filtered = self._progress.unselected = 0

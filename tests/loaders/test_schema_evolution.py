@@ -147,9 +147,30 @@ def test_a_load_of_filtered_rows_changes_no_schema(store: Store) -> None:
     """EV3."""
     body = lines({"k": "word", "x": 1})
     assert load(store, body, schema_evolution="add")["Status"] == "Fail"
-    assert load(store, body, schema_evolution="add", max_filter_ratio="1")["Status"] == "Success"
+    reply = load(store, body, schema_evolution="add", max_filter_ratio="1")
+    assert (reply["Status"], reply["Message"]) == ("Success", "OK")
     assert "x" not in columns(store)
     assert operations(store) == ["CREATE TABLE"]
+
+
+def test_a_load_that_is_skipped_tells_no_column(store: Store) -> None:
+    """EV3: the reply named columns that were not added."""
+    given = {"txnAppId": "a", "txnVersion": "5", "schema_evolution": "add"}
+    assert "column x (added)" in load(store, lines({"k": 1, "x": 1}), **given)["Message"]
+    reply = load(store, lines({"k": 2, "y": 1}), **given)
+    assert "skipped" in reply["Message"]
+    assert "column y" not in reply["Message"]
+    assert "y" not in columns(store)
+
+
+def test_the_reply_and_the_table_agree_where_all_rows_are_late(store: Store, session: Session) -> None:
+    """EV3."""
+    dicts(session, "DROP TABLE t")
+    sequence = "PROPERTIES('function_column.sequence_col' = 'at')"
+    dicts(session, f"CREATE TABLE t (k INT, at INT) UNIQUE KEY(k) {sequence}")
+    load(store, lines({"k": 1, "at": 9}))
+    reply = load(store, lines({"k": 1, "at": 1, "x": 1}), schema_evolution="add")
+    assert ("column x (added)" in reply["Message"]) == ("x" in columns(store))
 
 
 def test_names_of_csv_are_in_its_first_line_and_empty_fields_are_null(store: Store) -> None:
