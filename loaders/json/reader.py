@@ -422,14 +422,17 @@ class JsonReader:
 
     def _rows(self, documents: pa.Array) -> _Cut:
         """Cuts documents into rows."""
-        texts = documents
+        texts = told = documents
         is_array = self._options.strip_outer_array and _are_arrays(documents)
         if self._root and not is_array:
-            texts = self._root_of(documents)
+            roots = self._root_of(documents)
+            lacking = "[null]" if self._options.strip_outer_array else "null"  # a row that is no object
+            texts = pc.if_else(documents.is_valid(), pc.fill_null(roots, lacking), roots)
+            told = pc.coalesce(roots, documents)
         origins = np.flatnonzero(mask_of(texts.is_valid()))
         texts = texts.drop_null()
         if not self._options.strip_outer_array:
-            return _Cut(texts, origins, texts)
+            return _Cut(texts, origins, told.take(pa.array(origins)))
         kinds = evaluate(texts, "json_type(c)")
         if not pc.all(pc.equal(kinds, "ARRAY")).as_py() and len(texts):
             raise InvalidInputError(

@@ -187,6 +187,17 @@ def test_the_root_is_taken_before_the_array_is_opened() -> None:
     assert read(b'{"r":{"a":1}}\n{"r":{"a":2}}\n', root="$.r").rows == [("1", None), ("2", None)]
 
 
+def test_a_line_without_the_root_is_a_bad_row() -> None:
+    """J6: it was passed over, and not counted."""
+    outcome = read(b'{"r":{"a":1}}\n{"q":{"a":2}}\n{"r":{"b":3}}\n', root="$.r")
+    assert outcome.rows == [("1", None), (None, "3")]
+    assert outcome.bad == [(2, "the row is no JSON object")]
+    body = b'{"r":[{"a":1},{"a":2}]}\n{"q":[]}\n{"r":[]}\n'
+    outcome = read(body, root="$.r", strip_outer_array=True)
+    assert outcome.rows == [("1", None), ("2", None)]
+    assert outcome.bad == [(2, "the row is no JSON object")]
+
+
 def test_paths_give_the_fields_in_order_and_may_be_used_twice() -> None:
     """J5, J12."""
     body = b'{"x":{"y":[5,6]},"k k":7}\n{"x":1}\n'
