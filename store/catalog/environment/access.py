@@ -109,7 +109,11 @@ class Catalog:
 
     @contextmanager
     def following(self) -> Iterator[CatalogTransaction]:
-        """Opens a transaction that changes a follower's copy, or a catalog that is being restored."""
+        """Opens a transaction that changes a follower's copy, a catalog that is being restored, or what the
+        store ships.
+
+        It is neither refused nor shipped, so no other writer shares it, and no deferred change runs in it.
+        """
         with self._written(Patience(self._settings.commit_wait_seconds), None, follows=True) as tx:
             yield tx
 
@@ -194,7 +198,7 @@ class Catalog:
                 opened = self._environment(patience, write=True)
                 if opened.ships and not follows:
                     self.shipper.before_write(self, self._settings.ship_seconds)
-                writer = opened.queue.enter(ready, patience)
+                writer = opened.queue.enter(ready, patience, is_alone=follows)
                 if writer is None:
                     raise opened.busy(patience)
                 if writer.parent is not None:
@@ -212,10 +216,10 @@ class Catalog:
                             refuse_follower(tx)
                             begin_journal(tx, self.shipper.fenced)
                         opened.raise_format(tx)
-                        if opened.deferred.waiting:
+                        if opened.deferred.waiting and not follows:
                             taken = opened.deferred.run(tx)
                         yield tx
-                        if opened.queue.waiting:
+                        if opened.queue.waiting and not follows:
                             opened.queue.run_followers(txn, followers, tx)
                         number = store_journal(tx, self.shipper.known) if tx.journal is not None else 0
                         opened.commit(txn, tx, is_alone=not followers)

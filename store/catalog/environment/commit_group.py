@@ -9,6 +9,9 @@ LMDB admits one writer at a time, and a commit waits for the disk:
 3. The leader commits once for all of them and hands each follower the outcome. The first writer that is still
    queued becomes the next leader.
 
+A writer that is alone shares its transaction with no other one, neither as leader nor as follower: it changes
+what the leader has tested for all of its group, such as whether the store ships its commits.
+
 A follower's block reads changes of other followers that are not committed yet
 (`CatalogTransaction.is_shared`). No such change may be cached before the commit. An error of its block,
 such as "the table exists", is raised after the commit, and the commit's own error instead if that fails.
@@ -40,9 +43,11 @@ class QueuedWriter:
         leader: the same transaction; followers share the table states that it and they have made.
         may_run: the writer is the leader, or its leader runs it.
         has_run: the block of a follower has ended, and its leader continues.
+        is_alone: its transaction has no other writer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_alone: bool = False) -> None:
+        self.is_alone = is_alone
         self.parent: Any = None
         self.leader: CatalogTransaction | None = None
         self.may_run = threading.Event()
@@ -90,18 +95,23 @@ class CommitQueue:
         self._has_leader = False
 
     def enter(
-        self, ready: Callable[[], None] | None = None, patience: Patience | None = None
+        self,
+        ready: Callable[[], None] | None = None,
+        patience: Patience | None = None,
+        *,
+        is_alone: bool = False,
     ) -> QueuedWriter | None:
         """Queues a writer and waits until it is the leader or may run as a follower.
 
         Args:
             ready: called first, if another writer is the leader.
             patience: of the writer, None for no limit.
+            is_alone: it waits until it is the leader, and must run no followers.
 
         Returns:
             The writer, None when its time is over.
         """
-        writer = QueuedWriter()
+        writer = QueuedWriter(is_alone=is_alone)
         if ready is not None and self._has_leader:
             ready()
         with self._lock:
@@ -145,7 +155,7 @@ class CommitQueue:
                     self._has_leader = False
 
     def run_followers(self, parent: Any, followers: list[QueuedWriter], leader: CatalogTransaction) -> None:
-        """Runs the blocks of queued writers within the leader's transaction.
+        """Runs the blocks of queued writers within the leader's transaction, up to one that is alone.
 
         Args:
             followers: receives the writers that ran.
@@ -154,7 +164,7 @@ class CommitQueue:
         until = time.monotonic() + _GROUP_SECONDS
         while len(followers) < _FOLLOWERS_MAX and time.monotonic() < until:
             with self._lock:
-                if not self.waiting:
+                if not self.waiting or self.waiting[0].is_alone:
                     return
                 writer = self.waiting.popleft()
             followers.append(writer)

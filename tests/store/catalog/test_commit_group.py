@@ -283,3 +283,52 @@ def test_concurrent_loads_of_the_same_keys_leave_one_row_each(store: Store) -> N
     rows = store.scan("db.t").read_all().sort_by("k").to_pylist()
     assert rows == [{"k": k, "v": winner} for k in (1, 2, 3)]
     assert store.table("db.t").check() == []
+
+
+def test_a_transaction_of_a_log_shares_its_commit_with_no_follower(store: Store) -> None:
+    """A writer that joined the application of a log was neither refused at a follower nor shipped by a
+    leader: only leaders of a group were asked whether they may write.
+    """
+    entered, queue = threading.Event(), watched_queue(store)
+    shared: list[bool] = []
+
+    def apply() -> None:
+        with store.catalog.following():
+            entered.set()
+            queue.await_length(1)
+
+    def write() -> None:
+        with store.catalog.write() as tx:
+            shared.append(tx.is_shared)
+
+    with ThreadPoolExecutor(2) as pool:
+        applying = pool.submit(apply)
+        entered.wait()
+        pool.submit(write).result()
+        applying.result()
+    assert shared == [False]
+
+
+def test_a_transaction_of_a_log_is_no_follower(store: Store) -> None:
+    """Writers behind it in the group of another writer would miss what it changes."""
+    shared: list[bool] = []
+
+    def follow() -> None:
+        with store.catalog.following() as tx:
+            shared.append(tx.is_shared)
+
+    with ThreadPoolExecutor(1) as pool, writer_held_until(store, 1):
+        following = pool.submit(follow)
+    following.result()
+    assert shared == [False]
+
+
+def test_a_deferred_change_waits_for_a_transaction_that_is_shipped(store: Store) -> None:
+    """A transaction of a log is not shipped, and at a follower nothing else may change the copy."""
+    store.catalog.defer(lambda tx: put(b"deferred")(tx))
+    with store.catalog.following():
+        pass
+    assert read(store, b"deferred") == [None]
+    with store.catalog.write():
+        pass
+    assert read(store, b"deferred") == [1]

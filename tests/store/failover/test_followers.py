@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,21 @@ def test_a_follower_reads_what_was_shipped(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="only read"):
             copy.create_database("x")
         assert rows_of(copy.table("db.t")) == rows_of(store.table("db.t"))
+
+
+def test_a_write_during_the_application_of_the_log_is_refused(tmp_path: Path) -> None:
+    """It joined the transaction that applied the log, and was acknowledged; the copy differed from then on."""
+    target = str(tmp_path / "shipped")
+    leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=SELDOM) as copy, ThreadPoolExecutor(1) as pool:
+        queue = copy.catalog._environment().queue
+        with copy.catalog.following():
+            writing = pool.submit(copy.create_database, "other")
+            while not queue.waiting and not writing.done():
+                time.sleep(0.01)
+        with pytest.raises(InvalidInputError, match="only read"):
+            writing.result()
+        assert copy.databases() == ["db"]
 
 
 def test_a_follower_goes_on_by_itself_and_over_a_failover(tmp_path: Path) -> None:
