@@ -16,7 +16,7 @@ from seqstore.store.catalog.catalog import head, table_key
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.ship_log.place import open_place
-from seqstore.store.catalog.ship_log.ship_file import FOLLOWERS, Hold
+from seqstore.store.catalog.ship_log.ship_file import FOLLOWERS, Hold, Lease
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError, UnavailableError
@@ -39,7 +39,7 @@ class Follower:
     Raises:
         InvalidInputError: the catalog is that of a store of its own.
         NotFoundError: nothing was shipped to the source.
-        CorruptionError: an object is damaged.
+        CorruptionError: an object is damaged or missing.
         UnavailableError: the source cannot be read.
     """
 
@@ -57,9 +57,10 @@ class Follower:
                     f"{catalog.data_dir} is a store of its own; name an empty directory for a follower",
                     kind="not_empty",
                 )
+        Lease.require(self._place)
         self._renew(_EVERYTHING)
         try:
-            self.applied: Applied = self._replica.catch_up()
+            self.applied: Applied = self._replica.catch_up(is_thorough=True)
         except BaseException:
             self._release()
             raise
@@ -83,14 +84,17 @@ class Follower:
         """Of the last try, empty after a success."""
         return self._error
 
-    def catch_up(self) -> None:
+    def catch_up(self, *, is_thorough: bool = True) -> None:
         """Waits for nothing: applies what was shipped until now, in the thread of the caller.
+
+        Args:
+            is_thorough: also looks for objects that are missing, which needs a list of the log.
 
         Raises:
             StoreError: as the constructor.
         """
         begun = time.monotonic()
-        self.applied = self._replica.catch_up()
+        self.applied = self._replica.catch_up(is_thorough=is_thorough)
         self._fresh_at = begun
 
     def close(self) -> None:
@@ -104,8 +108,9 @@ class Follower:
         due = time.monotonic()
         while not self._closing.wait(self._settings.follow_seconds):
             try:
-                self.catch_up()
-                if time.monotonic() >= due:
+                is_due = time.monotonic() >= due
+                self.catch_up(is_thorough=is_due)
+                if is_due:
                     self._renew(self._oldest_moment())
                     due = time.monotonic() + _HOLD_SECONDS
                 self._error = ""

@@ -14,7 +14,7 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.ship_log.base_copy import base_chunk, newest_base
 from seqstore.store.catalog.ship_log.outbox import FOLLOWING
 from seqstore.store.catalog.ship_log.place import Place
-from seqstore.store.catalog.ship_log.ship_file import LogObject, log_name
+from seqstore.store.catalog.ship_log.ship_file import LOG, LogObject, log_name
 from seqstore.store.errors import CorruptionError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 
@@ -51,8 +51,11 @@ class Replica:
         with catalog.read() as tx:
             self.applied = _read(tx)
 
-    def catch_up(self) -> Applied:
+    def catch_up(self, *, is_thorough: bool = False) -> Applied:
         """Applies all that was shipped; returns how far that is.
+
+        Args:
+            is_thorough: the log is listed where it seems to end, to find an object that is missing.
 
         Raises:
             CorruptionError: an object is damaged or missing; `.path` names it.
@@ -60,20 +63,37 @@ class Replica:
             UnavailableError: the place cannot be read.
         """
         with self._lock:
-            self.applied = self._caught_up(self.applied or self._load())
+            self.applied = self._caught_up(self.applied or self._load(), is_thorough=is_thorough)
             return self.applied
 
-    def _caught_up(self, state: Applied) -> Applied:
+    def _caught_up(self, state: Applied, *, is_thorough: bool) -> Applied:
         while True:
             found = LogObject.read(self._place, log_name(state.position + 1))
             if found is not None:
                 state = self._apply(found[0], found[1])
                 continue
+            later = self._later(state.position + 1) if is_thorough else None
             _, manifest = newest_base(self._place)
-            if manifest.position <= state.position:
+            if manifest.position <= state.position and later is None:
                 return state
-            if LogObject.read(self._place, log_name(state.position + 1)) is None:  # it was cut meanwhile
-                state = self._load()
+            if LogObject.read(self._place, log_name(state.position + 1)) is not None:  # it came meanwhile
+                continue
+            if manifest.position <= state.position:
+                raise self._missing(state.position + 1, str(later))
+            state = self._load()  # it was cut
+
+    def _later(self, position: int) -> str | None:
+        """Returns the name of an object of the log behind a position, None when there is none."""
+        names = self._place.list(LOG, after=log_name(position).rpartition("/")[2])
+        return next((name for name in names if name.isdecimal()), None)
+
+    def _missing(self, position: int, later: str) -> CorruptionError:
+        path = f"{self._place.shown}/{log_name(position)}"
+        return CorruptionError(
+            f"{path} is missing, and {LOG}/{later} exists: the log is damaged; bring the object back from a "
+            "copy of the place",
+            path=path,
+        )
 
     def _load(self) -> Applied:
         for left in reversed(range(_TRIES)):

@@ -32,7 +32,7 @@ from seqstore.store.catalog.ship_log.ship_file import (
     log_name,
 )
 from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, abort, now_ms
-from seqstore.store.errors import AlreadyExistsError, NotFoundError, UnavailableError
+from seqstore.store.errors import AlreadyExistsError, UnavailableError
 from seqstore.store.failover.replica import Applied, Replica
 from seqstore.store.runtime import failpoint
 from seqstore.store.settings import Settings
@@ -65,14 +65,15 @@ def restore_store(source: str, path: Path, settings: Settings | None = None) -> 
     Raises:
         AlreadyExistsError: the directory has files.
         NotFoundError: nothing was shipped to the source.
-        CorruptionError: an object is damaged; `.path` names it.
+        CorruptionError: an object is damaged or missing; `.path` names it.
         UnavailableError: the source cannot be used, or another host takes over too.
     """
     if path.exists() and any(path.iterdir()):
         raise AlreadyExistsError(f"{path} has files; name an empty or a new directory", kind="not_empty")
     place = open_place(source)
+    found, tag = Lease.require(place)
     newest_base(place)  # so that nothing is fenced for a store that cannot be restored
-    lease = _take_lease(place)
+    lease = _take_lease(place, found.epoch + 1, tag)
     failpoint.hit("failover.leased")
     catalog = Catalog(path / "catalog", settings or Settings())
     try:
@@ -113,12 +114,10 @@ def new_lease(epoch: int) -> Lease:
     return Lease(epoch, uuid.uuid4().hex, socket.gethostname(), now_ms())
 
 
-def _take_lease(place: Place) -> Lease:
-    found = Lease.read(place, LEASE)
-    if found is None:
-        raise NotFoundError(f"{place.shown} has no lease; nothing was shipped there", kind="no_store")
-    mine = new_lease(found[0].epoch + 1)
-    if not place.replace(LEASE, mine.packed(LEASE), found[2]):
+def _take_lease(place: Place, epoch: int, tag: str) -> Lease:
+    """Replaces the lease, if it is still the one of a tag."""
+    mine = new_lease(epoch)
+    if not place.replace(LEASE, mine.packed(LEASE), tag):
         now = Lease.read(place, LEASE)
         if now is None or now[0].token != mine.token:  # else the reply of an earlier try was lost
             raise UnavailableError(
@@ -130,7 +129,7 @@ def _take_lease(place: Place) -> Lease:
 def _begin_epoch(place: Place, replica: Replica, lease: Lease) -> tuple[Applied, bytes]:
     """Creates the first object of an epoch behind all others; returns what it follows, and its checksum."""
     while True:
-        state = replica.catch_up()
+        state = replica.catch_up(is_thorough=True)
         if state.epoch >= lease.epoch:
             raise UnavailableError(
                 f"{place.shown}: another host has taken over with epoch {state.epoch}", kind="lease_taken"

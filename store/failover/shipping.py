@@ -56,7 +56,7 @@ class Shipping:
                 "store with segments='s3://bucket/prefix'",
                 kind="local_segments",
             )
-        place = open_place(target)
+        place = open_place(target, is_new=True)
         self._refuse_own(target)
         place.check_conditions()
         lease, digest = _first(place)

@@ -3,6 +3,10 @@
 Both refuse to create a name that exists, and to replace a file that is not the expected one. A directory does
 so by a hard link and by a lock file; an object store by `If-None-Match: *` and `If-Match`. A store that does
 not honour them is refused by `check_conditions`.
+
+A directory may be the mount point of a file system that is away. It is used only while it has the file that
+was created first. Otherwise what is shipped would go to the disk of the host, and what was shipped would look
+as if it had never been.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.secret_words import masked_uri
 
+FIRST_FILE: Final = "lease"  # created first, never removed
 _PART: Final = ".part"  # the end of the name of a local file that is not whole
 _REQUEST_SECONDS: Final = "20s"
 _TRIES: Final = 3
@@ -56,8 +61,12 @@ class Place(ABC):
         """Writes a file, whatever was there."""
 
     @abstractmethod
-    def list(self, directory: str) -> list[str]:
-        """Returns the names of all files below a directory, relative to it, in order."""
+    def list(self, directory: str, after: str = "") -> list[str]:
+        """Returns the names of all files below a directory, relative to it, in order.
+
+        Args:
+            after: only names that are larger.
+        """
 
     @abstractmethod
     def delete(self, name: str) -> None:
@@ -93,12 +102,13 @@ class Place(ABC):
         return UnavailableError(f"{self.shown}: {name} cannot be {verb}: {reason}", kind="disk", path=path)
 
 
-def open_place(uri: str) -> Place:
+def open_place(uri: str, *, is_new: bool = False) -> Place:
     """Returns the place of a URI.
 
     Args:
         uri: an absolute path, `file:///path`, or `s3://bucket/prefix?endpoint_override=host:port&scheme=http`
             as for segments; credentials come from the environment or the URI.
+        is_new: no store has shipped to it, and it is made when it does not exist.
 
     Raises:
         InvalidInputError: it is none of these, or the package for object stores is missing.
@@ -113,20 +123,37 @@ def open_place(uri: str) -> Place:
             "such as s3://bucket/prefix",
             kind="bad_uri",
         )
-    return _Directory(path)
+    return _Directory(path, is_new=is_new)
 
 
 class _Directory(Place):
     """A directory; a tag is the checksum of the bytes."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, is_new: bool) -> None:
         self._root = root
+        self._is_new = is_new
         self.shown = str(root)
+
+    def _require_there(self, name: str, verb: str) -> None:
+        """Raises when the file system of the place is away."""
+        try:
+            if self._is_new or (self._root / FIRST_FILE).exists():
+                return
+        except OSError as error:
+            raise self._unavailable(name, verb, error) from error
+        raise UnavailableError(
+            f"{self.shown}: {name} cannot be {verb}: the directory has no file '{FIRST_FILE}', which a place "
+            "of a shipped catalog has; mount its file system",
+            kind="disk",
+            path=f"{self.shown}/{name}",
+        )
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         try:
             data = (self._root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
+            if name != FIRST_FILE:
+                self._require_there(name, "read")
             return None
         except OSError as error:
             raise self._unavailable(name, "read", error) from error
@@ -161,12 +188,16 @@ class _Directory(Place):
         """Yields a durable file with the bytes, in the directory of the named one."""
         path = self._root / name
         part = path.with_name(f".{uuid.uuid4().hex}{_PART}")
+        self._require_there(name, "written")
         try:
             make_directory(path.parent)
             with part.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            self._require_there(
+                name, "written"
+            )  # the same file system has both, or it was replaced meanwhile
             yield part
         except OSError as error:
             raise self._unavailable(name, "written", error) from error
@@ -174,13 +205,14 @@ class _Directory(Place):
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
-    def list(self, directory: str) -> list[str]:
+    def list(self, directory: str, after: str = "") -> list[str]:
         root = self._root / directory
+        self._require_there(directory, "listed")
         try:
             found = [path for path in root.rglob("*") if not path.name.startswith(".") and path.is_file()]
         except OSError as error:
             raise self._unavailable(directory, "listed", error) from error
-        return sorted(str(path.relative_to(root)) for path in found)
+        return sorted(name for path in found if (name := str(path.relative_to(root))) > after)
 
     def delete(self, name: str) -> None:
         path = self._root / name
@@ -284,11 +316,13 @@ class _ObjectStore(Place):
         with self._request(name, "written") as store:
             store.put(name, data)
 
-    def list(self, directory: str) -> list[str]:
+    def list(self, directory: str, after: str = "") -> list[str]:
         prefix = f"{directory}/"
         with self._request(directory, "listed") as store:
-            found = [str(each["path"]) for page in store.list(prefix) for each in page]
-        return sorted(name[name.index(prefix) + len(prefix) :] for name in found)
+            pages = store.list(prefix, offset=f"{prefix}{after}" if after else None)
+            found = [str(each["path"]) for page in pages for each in page]
+        names = sorted(name[name.index(prefix) + len(prefix) :] for name in found)
+        return [name for name in names if name > after]
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError), self._request(name, "removed") as store:

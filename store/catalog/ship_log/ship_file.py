@@ -12,15 +12,15 @@ from typing import Final, Self
 import msgpack
 import xxhash
 
-from seqstore.store.catalog.ship_log.place import Place
-from seqstore.store.errors import CorruptionError, FormatError
+from seqstore.store.catalog.ship_log.place import FIRST_FILE, Place
+from seqstore.store.errors import CorruptionError, FormatError, NotFoundError
 
 SHIP_FORMAT: Final = 1
 _MAGIC: Final = b"seqship"
 _DIGEST: Final = slice(len(_MAGIC) + 1, len(_MAGIC) + 17)
 _HEADER: Final = len(_MAGIC) + 17
 NO_DIGEST: Final = bytes(16)
-LEASE: Final = "lease"
+LEASE: Final = FIRST_FILE
 LOG: Final = "log"
 BASE: Final = "base"
 FOLLOWERS: Final = "followers"
@@ -110,6 +110,22 @@ class Lease(ShipFile):
     token: str
     host: str
     since_ms: int
+
+    @classmethod
+    def require(cls, place: Place) -> tuple[Lease, str]:
+        """Reads the lease of a place; returns it with its tag.
+
+        Raises:
+            NotFoundError: there is none.
+            CorruptionError, FormatError, UnavailableError: as `read`.
+        """
+        found = cls.read(place, LEASE)
+        if found is None:
+            raise NotFoundError(
+                f"{place.shown} has no lease: nothing was shipped there, or its file system is not mounted",
+                kind="no_store",
+            )
+        return found[0], found[2]
 
 
 @dataclass(frozen=True)

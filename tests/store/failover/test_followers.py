@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from seqstore import InvalidInputError, NotFoundError, Settings, Store, UnavailableError
+from seqstore import CorruptionError, InvalidInputError, NotFoundError, Settings, Store, UnavailableError
 from seqstore.loaders.load_jobs import StoreLoadJobs
+from seqstore.store.catalog.ship_log.place import open_place
+from seqstore.store.catalog.ship_log.ship_file import log_name
 from seqstore.store.errors import StoreError
 from seqstore.store.failover.restore import restore_store
 from seqstore.store.sql import ServerContext
@@ -66,7 +68,7 @@ def test_a_follower_reads_what_was_shipped(tmp_path: Path) -> None:
 
 
 def test_a_write_during_the_application_of_the_log_is_refused(tmp_path: Path) -> None:
-    """It joined the transaction that applied the log, and was acknowledged; the copy differed from then on."""
+    """It joined the transaction that applied the log, and was acknowledged; the copy differed since then."""
     target = str(tmp_path / "shipped")
     leader(tmp_path, target)
     with Store.open(target, mode="r", settings=SELDOM) as copy, ThreadPoolExecutor(1) as pool:
@@ -78,6 +80,20 @@ def test_a_write_during_the_application_of_the_log_is_refused(tmp_path: Path) ->
         with pytest.raises(InvalidInputError, match="only read"):
             writing.result()
         assert copy.databases() == ["db"]
+
+
+def test_a_follower_notices_a_hole_in_the_log(tmp_path: Path) -> None:
+    """It waited for the object that was missing, and called itself fresh."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=SELDOM) as copy:
+        for number in range(2):
+            store.table("db.t").upsert(rows(number, number + 1, "later"))
+        missing = log_name(len(open_place(target).list("log")) - 1)
+        open_place(target).delete(missing)
+        with pytest.raises(CorruptionError, match="is missing") as found:
+            followed(copy)
+        assert missing in found.value.path
 
 
 def test_a_follower_goes_on_by_itself_and_over_a_failover(tmp_path: Path) -> None:

@@ -164,6 +164,42 @@ def test_a_place_that_is_away_leaves_the_outcome_open(tmp_path: Path) -> None:
         assert {value for _, value in rows_of(new.table("db.t"))} == {"before", "open", "later"}
 
 
+@pytest.fixture
+def unmounted(tmp_path: Path) -> tuple[Store, Path]:
+    """A store whose place is on a file system that is away: its mount point is an empty directory."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    store = leader(tmp_path, str(mount))
+    mount.rename(tmp_path / "away")
+    mount.mkdir()
+    return store, mount
+
+
+def test_a_place_that_is_not_mounted_acknowledges_nothing(
+    unmounted: tuple[Store, Path], tmp_path: Path
+) -> None:
+    """The directory was filled anew on the disk of the host; the log that came back had a hole there."""
+    store, mount = unmounted
+    with pytest.raises(CommitUnknownError, match="mount its file system"):
+        store.table("db.t").upsert(rows(7, 8, "open"))
+    assert list(mount.iterdir()) == []
+    mount.rmdir()
+    (tmp_path / "away").rename(mount)
+    store.table("db.t").upsert(rows(8, 9, "later"))
+    restore_store(str(mount), tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert rows_of(new.table("db.t")) == rows_of(store.table("db.t"))
+
+
+def test_a_place_that_is_not_mounted_frees_no_file(unmounted: tuple[Store, Path]) -> None:
+    """Whether this host leads, and which versions followers read, cannot be known there."""
+    store, _ = unmounted
+    with pytest.raises(UnavailableError, match="mount its file system"):
+        store.catalog.make_durable()
+    with pytest.raises(UnavailableError, match="mount its file system"):
+        store.catalog.shipper.follower_moments(store.catalog)
+
+
 def test_new_base_copies_cut_the_log(tmp_path: Path, target: str) -> None:
     """Two copies stay, and the log that the older one needs."""
     store = leader(tmp_path, target)
@@ -272,7 +308,7 @@ def test_what_cannot_be_shipped_is_refused(tmp_path: Path) -> None:
 
 def test_a_place_without_conditions_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some object stores accept the header of a conditional write and ignore it."""
-    place = open_place(str(tmp_path / "shipped"))
+    place = open_place(str(tmp_path / "shipped"), is_new=True)
 
     def careless(name: str, data: bytes) -> bool:
         place.write(name, data)
@@ -285,7 +321,7 @@ def test_a_place_without_conditions_is_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_conditions_of_places(tmp_path: Path, target: str) -> None:
     """One of two creates, one of two replaces with one tag; the probe leaves nothing."""
-    place = open_place(target)
+    place = open_place(target, is_new=True)
     place.check_conditions()
     assert place.list("probe") == []
     assert [place.create("a/b", b"1"), place.create("a/b", b"2")] == [True, False]
@@ -294,7 +330,9 @@ def test_conditions_of_places(tmp_path: Path, target: str) -> None:
     assert [place.replace("a/b", b"3", found[1]), place.replace("a/b", b"4", found[1])] == [True, False]
     assert place.replace("a/none", b"5", found[1]) is False
     assert place.read("a/none") is None
-    assert place.list("a") == ["b"]
+    place.write("a/c", b"6")
+    assert (place.list("a"), place.list("a", after="b")) == (["b", "c"], ["c"])
+    place.delete("a/c")
     place.delete("a/b")
     place.delete("a/b")
     assert place.list("a") == []

@@ -129,6 +129,27 @@ def test_a_log_that_is_no_sequence_is_damaged(leader: Store, tmp_path: Path, tar
     assert path in damaged.value.path or name == "position"
 
 
+@pytest.mark.parametrize("last", [2, 3])
+def test_a_hole_in_the_log_is_no_end(leader: Store, tmp_path: Path, target: str, last: int) -> None:
+    """Loads behind it were lost without an error: a new host began its epoch in the hole."""
+    for number in range(3):
+        leader.table("db.t").upsert(pa.table({"k": [number], "v": ["a"]}))
+    place = open_place(target)
+    missing = [log_name(position) for position in range(2, last + 1)]
+    kept = {name: place.read(name) for name in missing}
+    for name in missing:
+        place.delete(name)
+    with pytest.raises(CorruptionError, match="is missing") as damaged:
+        restore_store(target, tmp_path / "new", SETTINGS)
+    assert missing[0] in damaged.value.path
+    for name, found in kept.items():
+        assert found is not None
+        place.write(name, found[0])
+    restore_store(target, tmp_path / "new", SETTINGS)
+    with Store.open(tmp_path / "new", settings=SETTINGS) as new:
+        assert rows_of(new.table("db.t")) == rows_of(leader.table("db.t"))
+
+
 def test_a_log_object_that_is_missing_ends_no_log(leader: Store, tmp_path: Path, target: str) -> None:
     """The objects behind it cannot be reached: the new base copy begins behind them."""
     for number in range(2):
