@@ -183,11 +183,12 @@ class Shipper:
             StoreError: as `ship`.
         """
         with self._scratch_file() as file:
+            known = self.known  # before the copy's moment: it must not name a commit that the copy lacks
             with catalog.read() as tx:
                 found = read_shipped(tx)
                 if found is None:
                     return
-                place, began = self._place_of(tx), self._newest(found)
+                place, began = self._place_of(tx), _newer(found, known)
                 commit = newest_commit(tx, began)
                 copy = copy_records(tx, file, began.position)
             chunks = copy.upload(place)
@@ -258,10 +259,7 @@ class Shipper:
 
     def _newest(self, found: Shipped) -> Shipped:
         """Returns what is known of a store's shipping, from its catalog or by this process."""
-        known = self.known
-        if known is None or known.epoch != found.epoch or known.position < found.position or found.fenced:
-            return found
-        return known
+        return _newer(found, self.known)
 
     def _waiting(self, catalog: Access) -> tuple[Shipped, Place | None, list[Commit]]:
         with catalog.read() as tx:
@@ -368,6 +366,13 @@ class Shipper:
                 self._wake.set()
                 pause.wait(retry_seconds)
                 retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)
+
+
+def _newer(found: Shipped, known: Shipped | None) -> Shipped:
+    """Returns the state of a catalog, or that which a process knows of."""
+    if known is None or known.epoch != found.epoch or known.position < found.position or found.fenced:
+        return found
+    return known
 
 
 def _after(state: Shipped, digest: bytes, commit: int, size: int) -> Shipped:

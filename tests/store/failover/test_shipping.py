@@ -23,6 +23,7 @@ from seqstore import (
     Store,
     UnavailableError,
 )
+from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import (
     LEASE,
@@ -241,6 +242,28 @@ def test_an_upload_that_lasts_long_holds_no_transaction(
         restore_store(str(tmp_path / "shipped"), tmp_path / "new", EVERY)
         with Store.open(tmp_path / "new", settings=EVERY) as new:
             assert rows_of(new.table("db.t")) == rows_of(store.table("db.t"))
+
+
+def test_a_base_copy_has_the_commit_that_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load that was shipped right after the copy's moment was named by it, and skipped in the log."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    store.table("db.t").upsert(rows(7, 8, "before"))
+    shipper, copier = store.catalog.shipper, threading.current_thread()
+    place_of = shipper._place_of
+
+    def meanwhile(tx: CatalogTransaction) -> Place:
+        if threading.current_thread() is copier:
+            monkeypatch.setattr(shipper, "_place_of", place_of)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(store.table("db.t").upsert, rows(8, 9, "meanwhile")).result()
+        return place_of(tx)
+
+    monkeypatch.setattr(shipper, "_place_of", meanwhile)
+    shipper.renew_base(store.catalog)
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert rows_of(new.table("db.t")) == rows_of(store.table("db.t"))
 
 
 def test_several_failovers_in_a_row(tmp_path: Path) -> None:
