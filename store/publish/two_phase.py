@@ -10,6 +10,10 @@
    two processes that commit one transaction, the second gets the error that it is visible already.
 3. `abort_transaction` removes the records first and the files after.
 
+Files that a commit or an abort no longer needs are removed at once, but for a store that ships and has not
+shipped that commit yet: a new host would find the transaction PRECOMMITTED, and would need them. A later sweep
+asks whether this host still leads, and removes them.
+
 A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that no process ends expires
 (`precommitted_keep_seconds`). It is aborted when a store is opened, and before that when a call uses its
 label, commits or aborts it.
@@ -122,8 +126,9 @@ def commit_prepared(
             else:
                 writer.delete_files()
         raise
+    release = leave_delta_files if catalog.shipper.unshipped(catalog) else delete_delta_files
     for writer in writers:
-        delete_delta_files(writer.table, prepared[writer.table.id])
+        release(writer.table, prepared[writer.table.id])
     return done
 
 
@@ -144,8 +149,7 @@ def abort_transaction(
             raise transaction.not_abortable(record)
         aborted = transaction.abort(tx, record, reason)
         files = forget_prepared(tx, record.id)
-    for name in files:
-        disk.discard(name)
+    _remove_freed(catalog, disk, files)
     return aborted
 
 
@@ -163,9 +167,15 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
             if record is not None:
                 transaction.abort_abandoned(tx, record)
             files = forget_prepared(tx, txn_id)
-        for name in files:
-            disk.discard(name)
+        _remove_freed(catalog, disk, files)
     return ended
+
+
+def _remove_freed(catalog: Catalog, disk: Disk, names: Sequence[str]) -> None:
+    """Removes files that a commit has freed; leaves them to the next sweep while it waits to be shipped."""
+    release = disk.leave if names and catalog.shipper.unshipped(catalog) else disk.discard
+    for name in names:
+        release(name)
 
 
 def _is_waiting(tx: records.CatalogTransaction, txn_id: int) -> bool:

@@ -162,6 +162,19 @@ class Shipper:
                 raise
             self._is_level, self._error = True, ""
 
+    def unshipped(self, catalog: Access) -> int:
+        """Returns the number of the newest commit of all processes if it waits to be shipped, else 0.
+
+        It reads the catalog only: a commit that another process has just shipped may count as one that waits.
+        """
+        with catalog.read() as tx:
+            found = read_shipped(tx)
+            if found is None:
+                return 0
+            state = self._newest(found)
+            newest = newest_commit(tx, state)
+        return newest if newest > state.commit else 0
+
     def confirm(self, catalog: Access) -> None:
         """Ships what waits, and finds out that this host still leads.
 

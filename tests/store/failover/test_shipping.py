@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from seqstore import (
     NotFoundError,
     Settings,
     Store,
+    Table,
     UnavailableError,
 )
 from seqstore.store.catalog.catalog import CatalogTransaction
@@ -35,6 +37,7 @@ from seqstore.store.catalog.ship_log.ship_file import (
     ShipFile,
     log_name,
 )
+from seqstore.store.catalog.transaction_record import find_label, put_transaction
 from seqstore.store.failover.restore import restore_store
 from tests.support.forks.pools import forked_context
 from tests.support.object_store import WEED, object_store
@@ -135,6 +138,55 @@ def test_commits_between_two_shipments_are_the_loss_window(tmp_path: Path) -> No
     restore_store(target, tmp_path / "new", LATER)
     with Store.open(tmp_path / "new", settings=LATER) as new:
         assert {value for _, value in rows_of(new.table("db.t"))} == {"before", "waits"}
+
+
+def precommitted(table: Table, label: str, values: pa.Table, mode: str = "UPSERT") -> None:
+    """Makes a transaction durable that waits for its second phase."""
+    with table.begin_load(label=label, mode=mode) as load:
+        load.write(values)
+        load.precommit()
+
+
+def segment_files(tmp_path: Path) -> set[str]:
+    return {path.name for path in (tmp_path / "segments" / "tables").rglob("*") if path.is_file()}
+
+
+def test_files_of_precommitted_transactions_stay_until_their_end_is_shipped(tmp_path: Path) -> None:
+    """A new host finds the transactions as they were shipped: pre-committed, with all their rows."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target, LATER)
+    table = store.table("db.t")
+    table.upsert(rows(0, 900, "before"))
+    precommitted(table, "partial", rows(0, 900, "partial"), "UPDATE_FIXED_COLUMNS")
+    for label in ("aborted", "expired"):
+        precommitted(table, label, rows(1000, 1900, label))
+    store.shipping.flush()
+    before = segment_files(tmp_path)
+    store.commit_transaction("db", label="partial")
+    store.abort_transaction("db", label="aborted")
+    with store.catalog.write() as tx:
+        expired = find_label(tx, 1, "expired")
+        assert expired is not None
+        put_transaction(tx, replace(expired, expires_ms=1))
+    store.maintain()
+    assert segment_files(tmp_path) >= before
+    restore_store(target, tmp_path / "new", LATER)
+    with Store.open(tmp_path / "new", settings=LATER) as new:
+        for label in ("partial", "aborted", "expired"):
+            new.commit_transaction("db", label=label)
+        assert {value for _, value in rows_of(new.table("db.t"))} == {"partial", "expired"}
+        assert new.table("db.t").check() == []
+
+
+def test_files_that_waited_for_a_shipment_are_swept(tmp_path: Path) -> None:
+    """The next vacuum ships what waits, and removes them."""
+    store = leader(tmp_path, str(tmp_path / "shipped"), LATER)
+    before = segment_files(tmp_path)
+    precommitted(store.table("db.t"), "aborted", rows(1000, 1900, "aborted"))
+    store.abort_transaction("db", label="aborted")
+    assert segment_files(tmp_path) > before
+    store.table("db.t").vacuum()
+    assert segment_files(tmp_path) == before
 
 
 def test_closing_ships_what_waits(tmp_path: Path) -> None:
