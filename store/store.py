@@ -30,6 +30,7 @@ from seqstore.store.catalog.label_retention import clean_labels
 from seqstore.store.catalog.segment_place import segment_place
 from seqstore.store.catalog.transaction_record import (
     TransactionRecord,
+    TransactionStatus,
     abandoned_reason,
     abort_abandoned,
     find_label,
@@ -464,6 +465,7 @@ class Store:
 
         Raises:
             NotFoundError: no such database.
+            UnavailableError: the transaction was to be shipped before it is acknowledged, and cannot be.
         """
         with self._read() as tx:
             database_id = records.require_database(tx, database)
@@ -473,6 +475,8 @@ class Store:
                 found = read_transaction(tx, txn_id) if txn_id is not None else None
         if found is None or found.database != database_id:
             return None
+        if found.status != TransactionStatus.PREPARE:
+            self.catalog.require_shipped()
         if self._is_copy or not abandoned_reason(found):
             return found
         with self._write() as tx:

@@ -10,7 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog as records
-from seqstore.store.catalog.transaction_record import TransactionRecord, find_label, refuse_used_label
+from seqstore.store.catalog.transaction_record import (
+    TransactionRecord,
+    TransactionStatus,
+    find_label,
+    refuse_used_label,
+)
 from seqstore.store.catalog.version_chain import chain_faults
 from seqstore.store.errors import CorruptionError
 from seqstore.store.history.change_feed import changes
@@ -137,9 +142,16 @@ class Table(LoadableTable):
 
     def find_label(self, label: str) -> TransactionRecord | None:
         """Returns the transaction that a label of the table's database names; None when it was never used or
-        is forgotten."""
+        is forgotten.
+
+        Raises:
+            UnavailableError: the load was to be shipped before it is acknowledged, and cannot be.
+        """
         with self.catalog.read() as tx:
-            return find_label(tx, self.database_id, label)
+            found = find_label(tx, self.database_id, label)
+        if found is not None and found.status != TransactionStatus.PREPARE:
+            self.catalog.require_shipped()
+        return found
 
     def refuse_label(self, label: str) -> None:
         """Raises early the error that a load would raise at its end.

@@ -60,6 +60,7 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
 
     Raises:
         InvalidInputError: one without the other, or a version that is no non-negative integer.
+        UnavailableError: the earlier write was to be shipped before it is acknowledged, and cannot be.
     """
     if not check_pair(app_id, version):
         return None
@@ -70,9 +71,12 @@ def find_app(catalog: Catalog, table_id: int, app_id: str | None, version: int |
         seen_version, _ = tx.get("heads", records.table_key(table_id)) or (0, 0)
     if stored is None:
         return AppWrite(app_id, version, seen_version=seen_version)
-    return AppWrite(
+    found = AppWrite(
         app_id, version, stored["txn"], seen_version, int(stored["version"]), int(stored["table_version"])
     )
+    if found.is_duplicate:
+        catalog.require_shipped()
+    return found
 
 
 def check_pair(app_id: str | None, version: int | None) -> bool:

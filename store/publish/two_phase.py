@@ -11,8 +11,8 @@
 3. `abort_transaction` removes the records first and the files after.
 
 Files that a commit or an abort no longer needs are removed at once, but for a store that ships and has not
-shipped that commit yet: a new host would find the transaction PRECOMMITTED, and would need them. A later sweep
-asks whether this host still leads, and removes them.
+shipped that commit yet: a new host would find the transaction PRECOMMITTED, and would need them. A later
+sweep asks whether this host still leads, and removes them.
 
 A commit that fails changes nothing: the transaction stays PRECOMMITTED. One that no process ends expires
 (`precommitted_keep_seconds`). It is aborted when a store is opened, and before that when a call uses its
@@ -106,6 +106,7 @@ def commit_prepared(
         record = transaction.read_transaction(tx, found.id) or found
         prepared = dict(prepared_of(tx, found.id))
     if record.status != TransactionStatus.PRECOMMITTED:
+        catalog.require_shipped()  # before the error tells how it ended
         raise transaction.not_precommitted(record)
     writers: list[TableWriter] = []
     try:

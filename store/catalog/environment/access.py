@@ -34,7 +34,7 @@ from seqstore.store.catalog.environment.open_environments import (
 )
 from seqstore.store.catalog.ship_log.outbox import begin_journal, read_shipped, refuse_follower, store_journal
 from seqstore.store.catalog.ship_log.shipper import Shipper, shipper_of
-from seqstore.store.errors import UnavailableError
+from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.locks.file_lock import Patience
 from seqstore.store.settings import Settings
 
@@ -186,8 +186,25 @@ class Catalog:
             CommitUnknownError: the commit may be lost if the host fails.
         """
         patience = Patience(self._settings.commit_wait_seconds if wait_seconds is None else wait_seconds)
-        with self._written(patience, ready) as tx:
-            yield tx
+        has_begun = has_ended = False
+        try:
+            with self._written(patience, ready) as tx:
+                has_begun = True
+                yield tx
+                has_ended = True
+        except StoreError:
+            if has_begun and not has_ended:
+                self.require_shipped()  # such as the commit whose label the block has found used
+            raise
+
+    def require_shipped(self) -> None:
+        """Ships what waits, where only shipped commits are acknowledged (`ship_seconds` 0). Call it before an
+        answer that tells of a commit, such as the state of a label.
+
+        Raises:
+            StoreError: it cannot be shipped, so the commit may be lost with this host.
+        """
+        self.shipper.before_write(self, self._settings.ship_seconds)
 
     @contextmanager
     def _written(
@@ -230,7 +247,8 @@ class Catalog:
                         if taken:
                             opened.deferred.restore(taken)
                         opened.end(txn, write=True)
-                    self.shipper.after_commit(self, number, self._settings.ship_seconds)
+                    if not follows:
+                        self.shipper.after_commit(self, number, self._settings.ship_seconds)
                     return
 
     def release(self) -> None:

@@ -98,15 +98,18 @@ def begin_journal(tx: CatalogTransaction, fenced: str) -> None:
     if state is None:
         return
     if state.fenced or fenced:
-        raise fenced_error(state.fenced or fenced)
+        raise fenced_error(state.fenced or fenced, is_stored=False)
     tx.journal = {}
 
 
-def fenced_error(reason: str) -> UnavailableError:
-    """Returns the error of a host that may not write any more."""
-    return UnavailableError(
-        f"nothing was published: {reason}; write there, and remove this data directory", kind="fenced"
-    )
+def fenced_error(reason: str, *, is_stored: bool) -> UnavailableError:
+    """Returns the error of a host that may not write any more.
+
+    Args:
+        is_stored: commits of this host were stored here and not shipped.
+    """
+    fault = "the newest commits of this host are stored on it only" if is_stored else "nothing was published"
+    return UnavailableError(f"{fault}: {reason}; write there, and remove this data directory", kind="fenced")
 
 
 def store_journal(tx: CatalogTransaction, known: Shipped | None) -> int:

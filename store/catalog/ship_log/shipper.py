@@ -94,22 +94,21 @@ class Shipper:
         self._lock = new_rlock()
         self._file_lock = FileLock(self._path.parent / "locks" / "shipper")
         self._place: tuple[str, Place] | None = None
-        self._is_level = False
         self._error = ""
         self._thread: threading.Thread | None = None
         self._thread_lock = new_lock()  # not the other one, which is held while objects are sent
         self._wake = threading.Event()
 
     def before_write(self, catalog: Access, seconds: int) -> None:
-        """Ships what earlier commits have left, where commits are acknowledged only when they are shipped.
+        """Ships what commits of all processes have left, where only shipped ones are acknowledged.
 
         Without that, a load that repeats its label would find it used, by a commit that may be lost.
 
         Raises:
             StoreError: it cannot be shipped.
         """
-        if seconds == 0 and not self._is_level:
-            self.ship(catalog)
+        if seconds == 0 and (number := self.unshipped(catalog)):
+            self.ship(catalog, number)
 
     def after_commit(self, catalog: Access, number: int, seconds: int) -> None:
         """Ships a commit, or has it shipped in time.
@@ -120,9 +119,10 @@ class Shipper:
 
         Raises:
             CommitUnknownError: the commit could not be shipped; it will be, unless the host is lost first.
-            UnavailableError: another host leads; the commit is none.
+            UnavailableError: another host leads; the commit is stored on this host only.
         """
         if not number:
+            self.before_write(catalog, seconds)  # what the transaction has read may wait
             return
         failpoint.hit("ship.committed")
         try:
@@ -152,7 +152,6 @@ class Shipper:
         with self._lock:
             if through is not None and self.known is not None and self.known.commit >= through:
                 return
-            self._is_level = False
             try:
                 with self._turn():
                     while self._ship_some(catalog):
@@ -160,7 +159,7 @@ class Shipper:
             except StoreError as error:
                 self._error = error.message
                 raise
-            self._is_level, self._error = True, ""
+            self._error = ""
 
     def unshipped(self, catalog: Access) -> int:
         """Returns the number of the newest commit of all processes if it waits to be shipped, else 0.
@@ -279,9 +278,9 @@ class Shipper:
             found = read_shipped(tx)
             if found is None:
                 return Shipped(0, "", 0, b"", 0), None, []
-            if found.fenced or self.fenced:
-                raise fenced_error(found.fenced or self.fenced)
             state = self._newest(found)
+            if fenced := found.fenced or self.fenced:
+                raise fenced_error(fenced, is_stored=newest_commit(tx, state) > state.commit)
             return state, self._place_of(tx), pending(tx, state.commit, _OBJECT_BYTES_MAX)
 
     def _ship_some(self, catalog: Access) -> bool:
@@ -314,7 +313,7 @@ class Shipper:
             f"another host leads this store since epoch {there.epoch} at {place.shown}, "
             f"and this one had epoch {state.epoch}"
         )
-        raise fenced_error(self.fenced)
+        raise fenced_error(self.fenced, is_stored=bool(commits))
 
     def _store_fence(self, catalog: Access) -> None:
         """Lets all processes of this host, and later ones, know that it was fenced."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -19,6 +19,7 @@ from seqstore import (
     CommitUnknownError,
     CorruptionError,
     InvalidInputError,
+    LabelExistsError,
     NotFoundError,
     Settings,
     Store,
@@ -37,6 +38,7 @@ from seqstore.store.catalog.ship_log.ship_file import (
     ShipFile,
     log_name,
 )
+from seqstore.store.catalog.ship_log.shipper import Shipper
 from seqstore.store.catalog.transaction_record import find_label, put_transaction
 from seqstore.store.failover.restore import restore_store
 from tests.support.forks.pools import forked_context
@@ -251,6 +253,92 @@ def test_a_place_that_is_not_mounted_frees_no_file(unmounted: tuple[Store, Path]
         store.catalog.make_durable()
     with pytest.raises(UnavailableError, match="mount its file system"):
         store.catalog.shipper.follower_moments(store.catalog)
+
+
+@pytest.fixture
+def unshipped(tmp_path: Path) -> Store:
+    """A store whose newest load, of the label `mine`, was stored and could not be shipped."""
+    store = leader(tmp_path, str(tmp_path / "shipped"))
+    load = store.table("db.t").begin_load(label="mine", txn_app_id="app", txn_version=1)
+    load.write(rows(7, 8, "x"))
+    (tmp_path / "shipped").rename(tmp_path / "away")
+    with pytest.raises(CommitUnknownError):
+        load.commit()
+    return store
+
+
+QUESTIONS: dict[str, Callable[[Store], object]] = {
+    "find_transaction": lambda store: store.find_transaction("db", "mine"),
+    "find_label": lambda store: store.table("db.t").find_label("mine"),
+    "refuse_label": lambda store: store.table("db.t").refuse_label("mine"),
+    "a load of the label": lambda store: store.table("db.t").upsert(rows(7, 8, "x"), label="mine"),
+    "a transaction of the label": lambda store: store.transaction(database="db", label="mine"),
+    "commit_transaction": lambda store: store.commit_transaction("db", label="mine"),
+    "abort_transaction": lambda store: store.abort_transaction("db", label="mine"),
+    "an idempotent load": lambda store: (
+        store.table("db.t").begin_load(txn_app_id="app", txn_version=1).commit()
+    ),
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_no_answer_tells_of_a_load_that_was_not_shipped(
+    unshipped: Store, tmp_path: Path, question: str
+) -> None:
+    """The answer was VISIBLE, and the load may be lost with the host. Once it is shipped, it is given."""
+    with pytest.raises(UnavailableError, match="mount its file system"):
+        QUESTIONS[question](unshipped)
+    (tmp_path / "away").rename(tmp_path / "shipped")
+    with suppress(LabelExistsError, InvalidInputError):
+        QUESTIONS[question](unshipped)
+    restore_store(str(tmp_path / "shipped"), tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert (7, "x") in rows_of(new.table("db.t"))
+
+
+def test_another_process_ships_what_waits_before_it_writes(tmp_path: Path) -> None:
+    """It had shipped all there was, and so it took the next label as used by a load that was not shipped."""
+    store = leader(tmp_path, str(tmp_path / "shipped"))
+    other = Shipper(str(tmp_path / "leader" / "catalog"))  # as another process has one
+    other.ship(store.catalog)
+    (tmp_path / "shipped").rename(tmp_path / "away")
+    with pytest.raises(CommitUnknownError):
+        store.create_database("waits")
+    with pytest.raises(UnavailableError, match="mount its file system"):
+        other.before_write(store.catalog, 0)
+
+
+def require_label(store: Store) -> None:
+    with store.catalog.write() as tx:
+        if find_label(tx, 1, "mine") is None:
+            raise NotFoundError("no such label")
+
+
+@pytest.mark.parametrize(
+    "block", [lambda store: store.table("db.t").refuse_label("mine"), require_label], ids=["fails", "ends"]
+)
+def test_a_block_tells_only_of_what_was_shipped(
+    unshipped: Store, monkeypatch: pytest.MonkeyPatch, block: Callable[[Store], None]
+) -> None:
+    """It looked for what waits, and the commit that it read was stored after that, before its transaction."""
+    shipper, early = unshipped.catalog.shipper, [0]
+    real = shipper.unshipped
+    monkeypatch.setattr(shipper, "unshipped", lambda catalog: early.pop() if early else real(catalog))
+    with pytest.raises(UnavailableError, match="mount its file system"):
+        block(unshipped)
+
+
+def test_the_first_load_of_a_fenced_host_says_where_it_is(tmp_path: Path) -> None:
+    """It is stored there and read there; the error said that nothing was published."""
+    store = leader(tmp_path, str(tmp_path / "shipped"))
+    load = store.table("db.t").begin_load(label="mine")
+    load.write(rows(9, 10, "zombie"))
+    restore_store(str(tmp_path / "shipped"), tmp_path / "new", EVERY)
+    with pytest.raises(UnavailableError, match="stored on it only: another host leads") as found:
+        load.commit()
+    assert found.value.kind == "fenced"
+    with pytest.raises(UnavailableError, match="stored on it only: another host leads"):
+        store.find_transaction("db", "mine")
 
 
 def test_new_base_copies_cut_the_log(tmp_path: Path, target: str) -> None:
