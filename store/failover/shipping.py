@@ -9,7 +9,7 @@ from typing import Final
 
 from seqstore.store.catalog.catalog import SHIPPED_FORMAT
 from seqstore.store.catalog.environment import Catalog
-from seqstore.store.catalog.ship_log.outbox import SHIP, Shipped, read_shipped, store_shipped
+from seqstore.store.catalog.ship_log.outbox import FIRST_EPOCH, SHIP, Shipped, read_shipped, store_shipped
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import LEASE, Lease
 from seqstore.store.catalog.ship_log.shipper import ShipStatus
@@ -21,7 +21,7 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.object_disk import ObjectDisk
 
 _LOG: Final = logging.getLogger(__name__)
-_FIRST: Final = 1  # epoch, and position of its first object
+_FIRST: Final = 1  # position of the first object
 
 
 class Shipping:
@@ -35,6 +35,8 @@ class Shipping:
     def begin(self, target: str) -> None:
         """Ships the catalog from now on: a base copy, and then every commit of every process.
 
+        Called again, it makes the base copy if that has failed.
+
         Args:
             target: an absolute path on another disk, or a URI such as `s3://bucket/prefix`; empty so far.
 
@@ -45,11 +47,14 @@ class Shipping:
             UnavailableError: the target cannot be used.
         """
         with self._catalog.read() as tx:
-            if read_shipped(tx) is not None:
-                uri = tx.require("meta", SHIP)["uri"]
-                if uri == target:
-                    return
+            state = read_shipped(tx)
+            uri = None if state is None else tx.require("meta", SHIP)["uri"]
+        if state is not None:
+            if uri != target:
                 raise InvalidInputError("this store ships its catalog to another place", kind="ships")
+            if state.lacks_base:  # it failed, or this process was killed meanwhile
+                self._catalog.shipper.renew_base(self._catalog)
+            return
         if not isinstance(self._disk, ObjectDisk):
             raise InvalidInputError(
                 "the segments of this store are in its data directory, and would be lost with it; make a "
@@ -88,7 +93,7 @@ class Shipping:
     def resume(self) -> None:
         """Ships soon what ended processes have left."""
         status = self.status()
-        if status is not None and status.waiting and not status.state.fenced:
+        if status is not None and (status.waiting or status.state.lacks_base) and not status.state.fenced:
             self._catalog.shipper.start(self._catalog, 0)
 
     @internal
@@ -113,7 +118,7 @@ def loss_window_seconds(status: ShipStatus) -> float:
 
 def _first(place: Place) -> tuple[Lease, bytes]:
     """Takes a place that no store has."""
-    lease = new_lease(_FIRST)
+    lease = new_lease(FIRST_EPOCH)
     if not place.create(LEASE, lease.packed(LEASE)):
         found = Lease.read(place, LEASE)
         if found is None or found[0].token != lease.token:  # else the reply of an earlier try was lost
@@ -121,7 +126,7 @@ def _first(place: Place) -> tuple[Lease, bytes]:
                 f"{place.shown} has the catalog of a store; name another place, or restore that store",
                 kind="target_taken",
             )
-    digest = create_epoch(place, _FIRST, _FIRST)
+    digest = create_epoch(place, _FIRST, FIRST_EPOCH)
     if digest is None:
         raise AlreadyExistsError(f"{place.shown} has a log already; name another place", kind="target_taken")
     return lease, digest

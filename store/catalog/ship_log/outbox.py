@@ -20,6 +20,7 @@ from seqstore.store.catalog.ship_log.ship_file import Commit
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError, UnavailableError
 
+FIRST_EPOCH: Final = 1
 OUTBOX: Final = "outbox"
 SHIP: Final = b"ship"
 SHIPPED: Final = b"shipped"
@@ -50,6 +51,14 @@ class Shipped:
     base_bytes: int = 0
     log_bytes: int = 0
     fenced: str = ""
+
+    @property
+    def lacks_base(self) -> bool:
+        """Whether shipping began and its base copy is still to come: nothing can be restored.
+
+        A host that took over was restored from a base copy, and makes its own in time.
+        """
+        return self.epoch == FIRST_EPOCH and not self.base
 
 
 def read_shipped(tx: CatalogTransaction) -> Shipped | None:

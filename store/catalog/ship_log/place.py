@@ -268,10 +268,15 @@ class _ObjectStore(Place):
         )
 
     @contextmanager
-    def _request(self, name: str, verb: str) -> Iterator[Any]:
+    def _request(self, name: str, verb: str, *, may_miss: bool = False) -> Iterator[Any]:
+        """Yields the client for one request; its errors name the place.
+
+        Args:
+            may_miss: FileNotFoundError is an answer. Otherwise it means that the bucket does not exist.
+        """
+        store = self._store  # first: its error names the package when that is missing
         from obstore.exceptions import BaseError
 
-        store = self._store
         if self._pid != os.getpid():
             raise UnavailableError(
                 f"{self.shown}: this process was forked from one that has used it; start it afresh (spawn)",
@@ -279,23 +284,23 @@ class _ObjectStore(Place):
             )
         try:
             yield store
-        except FileNotFoundError:
-            raise
         except (BaseError, OSError, ValueError) as error:
+            if may_miss and isinstance(error, FileNotFoundError):
+                raise
             raise self._unavailable(name, verb, error) from error
 
     def read(self, name: str) -> tuple[bytes, str] | None:
         try:
-            with self._request(name, "read") as store:
+            with self._request(name, "read", may_miss=True) as store:
                 found = store.get(name)
                 return bytes(found.bytes()), str(found.meta["e_tag"] or "")
         except FileNotFoundError:
             return None
 
     def create(self, name: str, data: bytes) -> bool:
-        from obstore.exceptions import AlreadyExistsError
-
         with self._request(name, "written") as store:
+            from obstore.exceptions import AlreadyExistsError
+
             try:
                 store.put(name, data, mode="create", use_multipart=False)
             except AlreadyExistsError:
@@ -303,9 +308,9 @@ class _ObjectStore(Place):
         return True
 
     def replace(self, name: str, data: bytes, tag: str) -> bool:
-        from obstore.exceptions import NotFoundError, PreconditionError
-
         with self._request(name, "written") as store:
+            from obstore.exceptions import NotFoundError, PreconditionError
+
             try:
                 store.put(name, data, mode={"e_tag": tag}, use_multipart=False)
             except (PreconditionError, NotFoundError, FileNotFoundError):
@@ -325,5 +330,5 @@ class _ObjectStore(Place):
         return [name for name in names if name > after]
 
     def delete(self, name: str) -> None:
-        with suppress(FileNotFoundError), self._request(name, "removed") as store:
+        with suppress(FileNotFoundError), self._request(name, "removed", may_miss=True) as store:
             store.delete(name)

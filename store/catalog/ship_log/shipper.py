@@ -69,7 +69,7 @@ class ShipStatus:
         state: as the catalog and this process know it.
         waiting: commits that were not shipped yet.
         waiting_since_ms: Unix time of the oldest of them, 0 without one.
-        error: of the last try, empty after a success.
+        error: of the last try, or that the place has no base copy; empty after a success.
     """
 
     place: str
@@ -95,6 +95,7 @@ class Shipper:
         self._file_lock = FileLock(self._path.parent / "locks" / "shipper")
         self._place: tuple[str, Place] | None = None
         self._error = ""
+        self._base_error = ""
         self._thread: threading.Thread | None = None
         self._thread_lock = new_lock()  # not the other one, which is held while objects are sent
         self._wake = threading.Event()
@@ -194,6 +195,14 @@ class Shipper:
         Raises:
             StoreError: as `ship`.
         """
+        try:
+            self._renew_base(catalog)
+        except Exception as error:
+            self._base_error = f"a base copy could not be made: {error}"
+            raise
+        self._base_error = ""
+
+    def _renew_base(self, catalog: Access) -> None:
         with self._scratch_file() as file:
             known = self.known  # before the copy's moment: it must not name a commit that the copy lacks
             with catalog.read() as tx:
@@ -249,7 +258,10 @@ class Shipper:
             waiting = newest_commit(tx, state) - state.commit
             place = self._place_of(tx)
         since = commits[0][1] if commits else 0
-        return ShipStatus(place.shown, state, waiting, since, state.fenced or self._error)
+        error = state.fenced or self._error or self._base_error
+        if state.lacks_base and not error:
+            error = "no base copy was made yet, so nothing can be restored: begin shipping there again"
+        return ShipStatus(place.shown, state, waiting, since, error)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -326,7 +338,7 @@ class Shipper:
         _LOG.error("%s: %s", self._path, error)
         try:
             self._store_fence(catalog)
-        except StoreError as failure:  # this process knows it all the same
+        except Exception as failure:  # this process knows it all the same
             _LOG.warning("%s: the fence is not stored: %s", self._path, failure)
 
     def _trim(self, catalog: Access) -> None:
@@ -345,7 +357,12 @@ class Shipper:
                 self._thread = threading.Thread(
                     target=self._run, args=(catalog, seconds or _TRIM_SECONDS), name="shipper", daemon=True
                 )
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except RuntimeError as error:  # no memory for a thread, or the interpreter ends
+                    self._thread = None
+                    self._error = f"commits are not shipped by a thread: {error}"
+                    _LOG.warning("%s: %s", self._path, self._error)
 
     def _goes_on(self) -> bool:
         """Returns whether the thread has work; it ends otherwise."""
@@ -357,7 +374,10 @@ class Shipper:
             return False
 
     def _run(self, catalog: Access, seconds: float) -> None:
-        """Ships what waits at intervals; ends after one without commits. Intervals grow while that fails."""
+        """Ships what waits at intervals; ends after one without commits. Intervals grow while that fails.
+
+        No error ends it: commits would be acknowledged from then on, and never shipped.
+        """
         pause, retry_seconds = threading.Event(), _RETRY_SECONDS_MIN
         while self._goes_on():
             pause.wait(seconds)
@@ -370,11 +390,15 @@ class Shipper:
                     self.renew_base(catalog)
                 self._trim(catalog)
                 retry_seconds = _RETRY_SECONDS_MIN
-            except StoreError as error:
-                if error.kind == "fenced":
-                    self._end_fenced(catalog, error)
-                    continue
-                _LOG.warning("%s: commits are not shipped yet: %s", self._path, error)
+            except Exception as error:
+                if isinstance(error, StoreError):
+                    if error.kind == "fenced":
+                        self._end_fenced(catalog, error)
+                        continue
+                    _LOG.warning("%s: commits are not shipped yet: %s", self._path, error)
+                else:
+                    self._error = repr(error)
+                    _LOG.exception("%s: commits are not shipped yet", self._path)
                 self._wake.set()
                 pause.wait(retry_seconds)
                 retry_seconds = min(2 * retry_seconds, _RETRY_SECONDS_MAX)

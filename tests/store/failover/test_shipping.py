@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -38,7 +41,7 @@ from seqstore.store.catalog.ship_log.ship_file import (
     ShipFile,
     log_name,
 )
-from seqstore.store.catalog.ship_log.shipper import Shipper
+from seqstore.store.catalog.ship_log.shipper import Shipper, ShipStatus
 from seqstore.store.catalog.transaction_record import find_label, put_transaction
 from seqstore.store.failover.restore import restore_store
 from tests.support.forks.pools import forked_context
@@ -404,6 +407,117 @@ def test_a_base_copy_has_the_commit_that_it_names(tmp_path: Path, monkeypatch: p
     restore_store(target, tmp_path / "new", EVERY)
     with Store.open(tmp_path / "new", settings=EVERY) as new:
         assert rows_of(new.table("db.t")) == rows_of(store.table("db.t"))
+
+
+def awaited(condition: Callable[[], object]) -> bool:
+    """Whether a condition becomes true."""
+    deadline = time.monotonic() + 300
+    while not (found := bool(condition())) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def status_of(store: Store) -> ShipStatus:
+    found = store.shipping.status()
+    assert found is not None
+    return found
+
+
+def test_no_error_ends_the_shipping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is none of the store's ended the thread: no later load was shipped, and nothing told it."""
+    store = leader(tmp_path, str(tmp_path / "shipped"), replace(EVERY, ship_seconds=1))
+
+    def exhausted(*_: object) -> bool:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.catalog.shipper._file_lock, "acquire", exhausted)
+        store.table("db.t").upsert(rows(7, 8, "x"))
+        assert awaited(lambda: "Too many open files" in status_of(store).error)
+    assert awaited(lambda: not status_of(store).waiting)
+    assert awaited(lambda: not status_of(store).error)
+
+
+def test_a_thread_that_cannot_start_is_started_by_the_next_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load is stored, and the status tells that nothing ships it."""
+    store = leader(tmp_path, str(tmp_path / "shipped"), replace(EVERY, ship_seconds=1))
+    shipper = store.catalog.shipper
+    assert awaited(lambda: shipper._thread is None)
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        store.create_database("first")
+    assert "can't start new thread" in status_of(store).error
+    store.create_database("second")
+    assert awaited(lambda: not status_of(store).waiting)
+
+
+def test_shipping_that_failed_to_begin_is_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second call did nothing, without an error, and there was nothing to restore."""
+    target = str(tmp_path / "shipped")
+    store = Store.open(tmp_path / "leader", settings=EVERY, segments=f"file://{tmp_path}/segments")
+    store.create_database("db")
+
+    def full(*_: object) -> None:
+        raise UnavailableError("no space left", kind="disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(open_place(target)), "write", full)
+        with pytest.raises(UnavailableError, match="no space left"):
+            store.shipping.begin(target)
+    assert "no space left" in status_of(store).error
+    store.shipping.begin(target)
+    assert status_of(store).error == ""
+    restore_store(target, tmp_path / "new", EVERY)
+    with Store.open(tmp_path / "new", settings=EVERY) as new:
+        assert new.databases() == ["db"]
+
+
+def test_a_place_without_a_base_copy_is_told_and_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that began was killed; the next one that opens the store makes the copy."""
+    target = str(tmp_path / "shipped")
+    store = Store.open(tmp_path / "leader", settings=EVERY, segments=f"file://{tmp_path}/segments")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.catalog.shipper, "renew_base", lambda _: None)
+        store.shipping.begin(target)
+    assert "no base copy" in status_of(store).error
+    with Store.open(tmp_path / "leader", settings=EVERY):
+        assert awaited(lambda: not status_of(store).error)
+    restore_store(target, tmp_path / "new", EVERY)
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error was ModuleNotFoundError of Python."""
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    place = open_place("s3://bucket/prefix")
+    for ask in (place.read, lambda name: place.create(name, b""), lambda name: place.replace(name, b"", "")):
+        with pytest.raises(InvalidInputError, match=r"pip install 'seqstore\[ship\]'"):
+            ask("lease")
+
+
+@pytest.mark.parametrize("ask", ["create", "write", "list"])
+def test_a_bucket_that_does_not_exist_is_unavailable(monkeypatch: pytest.MonkeyPatch, ask: str) -> None:
+    """The client's error for it is FileNotFoundError, which is no error of the store."""
+    pytest.importorskip("obstore")
+    place = open_place("s3://bucket/prefix?region=x")
+
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError("NoSuchBucket")
+
+    monkeypatch.setattr(place, "_store", SimpleNamespace(put=missing, list=missing))
+    monkeypatch.setattr(place, "_pid", os.getpid())
+    with pytest.raises(UnavailableError, match="NoSuchBucket"):
+        place.list("log") if ask == "list" else getattr(place, ask)("log/1", b"")
 
 
 def test_several_failovers_in_a_row(tmp_path: Path) -> None:
