@@ -37,7 +37,7 @@ class Follower:
         catalog: new, or of an earlier follower of the same source.
 
     Raises:
-        InvalidInputError: the catalog is that of a store of its own.
+        InvalidInputError: the catalog is that of a store of its own, or a copy of another store.
         NotFoundError: nothing was shipped to the source.
         CorruptionError: an object is damaged or missing.
         UnavailableError: the source cannot be read.
@@ -114,10 +114,11 @@ class Follower:
                     self._renew(self._oldest_moment())
                     due = time.monotonic() + _HOLD_SECONDS
                 self._error = ""
-            except StoreError as error:
-                if error.message != self._error:
-                    _LOG.warning("%s: the leader is not followed: %s", self._catalog.data_dir, error)
-                self._error = error.message
+            except Exception as error:  # any other one would end the thread
+                message = error.message if isinstance(error, StoreError) else repr(error)
+                if message != self._error:
+                    _LOG.warning("%s: the leader is not followed: %s", self._catalog.data_dir, message)
+                self._error = message
 
     def _require_fresh(self) -> None:
         """Raises when reads are further behind than the setting allows."""

@@ -15,7 +15,7 @@ from seqstore.store.catalog.ship_log.base_copy import base_chunk, newest_base
 from seqstore.store.catalog.ship_log.outbox import FOLLOWING
 from seqstore.store.catalog.ship_log.place import Place
 from seqstore.store.catalog.ship_log.ship_file import LOG, LogObject, log_name
-from seqstore.store.errors import CorruptionError, NotFoundError
+from seqstore.store.errors import CorruptionError, InvalidInputError, NotFoundError
 from seqstore.store.runtime.forks import new_lock
 
 _TRIES: Final = 3  # a base copy may be removed while it is read
@@ -55,14 +55,18 @@ class Replica:
         """Applies all that was shipped; returns how far that is.
 
         Args:
-            is_thorough: the log is listed where it seems to end, to find an object that is missing.
+            is_thorough: looks for an object that is missing where the log seems to end, and whether it is the
+                log of which this copy is.
 
         Raises:
+            InvalidInputError: the place has another store than the one of this copy.
             CorruptionError: an object is damaged or missing; `.path` names it.
             NotFoundError: nothing was shipped.
             UnavailableError: the place cannot be read.
         """
         with self._lock:
+            if is_thorough and self.applied is not None:
+                self._require_source(self.applied)
             self.applied = self._caught_up(self.applied or self._load(), is_thorough=is_thorough)
             return self.applied
 
@@ -81,6 +85,28 @@ class Replica:
             if manifest.position <= state.position:
                 raise self._missing(state.position + 1, str(later))
             state = self._load()  # it was cut
+
+    def _require_source(self, state: Applied) -> None:
+        """Refuses the log of another store: it lacks the object that was applied last.
+
+        A log that was cut behind this object cannot be compared; the copy is loaded anew then.
+        """
+        name = log_name(state.position)
+        found = LogObject.read(self._place, name)
+        digest = None if found is None else found[1]
+        if digest is None:
+            _, manifest = newest_base(self._place)
+            if manifest.position > state.position or self._later(state.position) is not None:
+                return
+            digest = manifest.digest if manifest.position == state.position else None
+        if digest != state.digest:
+            fault = "is missing" if digest is None else "is another one than was applied"
+            copy, source = self._catalog.data_dir, self._place.shown
+            raise InvalidInputError(
+                f"{copy} is a copy of another store than {source} has: {name} there {fault}; follow the "
+                "store of the copy, or remove the directory",
+                kind="other_source",
+            )
 
     def _later(self, position: int) -> str | None:
         """Returns the name of an object of the log behind a position, None when there is none."""

@@ -18,7 +18,7 @@ from seqstore.store.errors import StoreError
 from seqstore.store.failover.restore import restore_store
 from seqstore.store.sql import ServerContext
 from seqstore.store.sql.session.session import Session
-from tests.store.failover.test_shipping import EVERY, leader, rows
+from tests.store.failover.test_shipping import EVERY, awaited, leader, rows
 from tests.support.every_kind import every_kind
 from tests.support.rows import rows_of
 
@@ -94,6 +94,43 @@ def test_a_follower_notices_a_hole_in_the_log(tmp_path: Path) -> None:
         with pytest.raises(CorruptionError, match="is missing") as found:
             followed(copy)
         assert missing in found.value.path
+
+
+@pytest.mark.parametrize("commits", [0, 8], ids=["shorter", "longer"])
+def test_a_lasting_copy_follows_no_other_store(tmp_path: Path, commits: int) -> None:
+    """It showed the rows of the first store, and called itself fresh."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first = leader(tmp_path / "one", str(tmp_path / "one" / "shipped"))
+    for number in range(4):
+        first.create_database(f"db{number}")
+    with Store.open(tmp_path / "copy", follow=str(tmp_path / "one" / "shipped"), settings=SELDOM):
+        pass
+    second = leader(tmp_path / "two", str(tmp_path / "two" / "shipped"))
+    for number in range(commits):
+        second.create_database(f"db{number}")
+    with pytest.raises(InvalidInputError, match="a copy of another store"):
+        Store.open(tmp_path / "copy", follow=str(tmp_path / "two" / "shipped"), settings=SELDOM)
+    with Store.open(tmp_path / "copy", follow=str(tmp_path / "one" / "shipped"), settings=SELDOM) as copy:
+        assert copy.databases() == first.databases()
+
+
+def test_no_error_ends_the_following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is none of the store's ended the thread, and the status told of no error."""
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    with Store.open(target, mode="r", settings=OFTEN) as copy:
+        follower = copy.follower
+        assert follower is not None
+
+        def exhausted(**_: object) -> None:
+            raise OSError(24, "Too many open files")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(follower._replica, "catch_up", exhausted)
+            assert awaited(lambda: "Too many open files" in follower.error)
+        store.create_database("later")
+        assert awaited(lambda: copy.databases() == ["db", "later"])
 
 
 def test_a_follower_goes_on_by_itself_and_over_a_failover(tmp_path: Path) -> None:
