@@ -29,6 +29,7 @@ from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.secret_words import masked_uri
 
 FIRST_FILE: Final = "lease"  # created first, never removed
+_used_by: Final[set[int]] = set()  # processes with connections: this one, and those it was forked from
 _PART: Final = ".part"  # the end of the name of a local file that is not whole
 _REQUEST_SECONDS: Final = "20s"
 _TRIES: Final = 3
@@ -225,12 +226,15 @@ class _Directory(Place):
 
 
 class _ObjectStore(Place):
-    """A bucket; a tag is the ETag. A forked child cannot use the connections of its parent."""
+    """A bucket; a tag is the ETag.
+
+    A child of a process that has used any bucket can use none. The threads of the client are not there, and
+    it shares the event queue of the parent: requests of both would wait for ever.
+    """
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self.shown = masked_uri(uri).partition("?")[0]
-        self._pid = 0
 
     @cached_property
     def _store(self) -> Any:
@@ -258,7 +262,7 @@ class _ObjectStore(Place):
             options["secret_access_key"] = unquote(parts.password)
         if "region" in query:
             options["region"] = query["region"]
-        self._pid = os.getpid()
+        _used_by.add(os.getpid())
         return S3Store(
             parts.netloc.rpartition("@")[2],
             prefix=parts.path.strip("/"),
@@ -274,14 +278,15 @@ class _ObjectStore(Place):
         Args:
             may_miss: FileNotFoundError is an answer. Otherwise it means that the bucket does not exist.
         """
+        if _used_by and os.getpid() not in _used_by:
+            raise UnavailableError(
+                f"{self.shown}: this process was forked from one that has used an object store for a shipped "
+                "catalog; start it afresh (spawn)",
+                kind="forked",
+            )
         store = self._store  # first: its error names the package when that is missing
         from obstore.exceptions import BaseError
 
-        if self._pid != os.getpid():
-            raise UnavailableError(
-                f"{self.shown}: this process was forked from one that has used it; start it afresh (spawn)",
-                kind="forked",
-            )
         try:
             yield store
         except (BaseError, OSError, ValueError) as error:

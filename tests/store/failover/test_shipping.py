@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -515,9 +516,28 @@ def test_a_bucket_that_does_not_exist_is_unavailable(monkeypatch: pytest.MonkeyP
         raise FileNotFoundError("NoSuchBucket")
 
     monkeypatch.setattr(place, "_store", SimpleNamespace(put=missing, list=missing))
-    monkeypatch.setattr(place, "_pid", os.getpid())
     with pytest.raises(UnavailableError, match="NoSuchBucket"):
         place.list("log") if ask == "list" else getattr(place, ask)("log/1", b"")
+
+
+def test_a_forked_child_uses_no_object_store_after_its_parent(bucket: str, tmp_path: Path) -> None:
+    """Its requests waited for ever, and its parent's from then on: both had the client's event queue."""
+    open_place(bucket.format(tmp_path.name), is_new=True).write("lease", b"x")
+    child = os.fork()
+    if not child:
+        code = 1
+        with suppress(BaseException):
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # a request that waits cannot be interrupted
+            try:
+                open_place(bucket.format("other")).read("lease")
+            except UnavailableError as error:
+                code = 0 if error.kind == "forked" else 2
+        os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    found = open_place(bucket.format(tmp_path.name)).read("lease")
+    assert found is not None
+    assert found[0] == b"x"
 
 
 def test_several_failovers_in_a_row(tmp_path: Path) -> None:
