@@ -140,18 +140,24 @@ def _select_list(stream: TokenStream, first: int) -> int | None:
 
 
 def parse_update(stream: TokenStream) -> st.UpdateStatement:
-    """Parses `UPDATE t [alias] SET .. [FROM ..] [WHERE ..]`."""
+    """Parses `UPDATE t [alias] [JOIN ..] SET .. [FROM ..] [WHERE ..]`."""
     tree = _change_tree(stream)
-    if not isinstance(tree, exp.Update) or _is_cut(tree, "from_"):
+    if not isinstance(tree, exp.Update) or _is_cut(tree):
         raise InvalidInputError(
-            "UPDATE takes SET, FROM and WHERE, without FROM also ORDER BY and LIMIT", kind="not_supported"
+            "UPDATE takes SET, FROM and WHERE, on one table also ORDER BY and LIMIT", kind="not_supported"
         )
     return st.UpdateStatement(_target(tree), tree)
 
 
-def _is_cut(tree: exp.Expr, sources: str) -> bool:
+def has_sources(tree: exp.Expr) -> bool:
+    """Returns whether UPDATE or DELETE reads other tables in FROM or USING, or joins them to its target."""
+    target = tree.this.args if isinstance(tree.this, exp.Table) else {}
+    return any((tree.args.get("from_"), tree.args.get("using"), target.get("joins"), target.get("laterals")))
+
+
+def _is_cut(tree: exp.Expr) -> bool:
     """Returns whether a statement on several tables has ORDER BY or LIMIT, as MySQL allows for one only."""
-    return bool(tree.args.get(sources) and (tree.args.get("limit") or tree.args.get("order")))
+    return has_sources(tree) and bool(tree.args.get("limit") or tree.args.get("order"))
 
 
 def parse_delete(stream: TokenStream) -> st.DeleteStatement:
@@ -160,9 +166,9 @@ def parse_delete(stream: TokenStream) -> st.DeleteStatement:
 
 
 def _delete(tree: exp.Expr) -> st.DeleteStatement:
-    if not isinstance(tree, exp.Delete) or _is_cut(tree, "using"):
+    if not isinstance(tree, exp.Delete) or _is_cut(tree):
         raise InvalidInputError(
-            "DELETE FROM takes USING and WHERE, without USING also ORDER BY and LIMIT", kind="not_supported"
+            "DELETE FROM takes USING and WHERE, on one table also ORDER BY and LIMIT", kind="not_supported"
         )
     return st.DeleteStatement(_target(tree), tree)
 

@@ -1,6 +1,7 @@
 """The rows that UPDATE, DELETE and MERGE write: the result of a SELECT, named by the table's columns.
 
 - `UPDATE t SET a = e FROM s WHERE c`: the key of t and every `e`, of `t, s WHERE c`; a partial update.
+- `UPDATE t JOIN s ON c SET a = e`, and MySQL's other joins: the same, of `t JOIN s ON c`.
 - `DELETE FROM t USING s WHERE c`: the key of t; tombstones.
 - MERGE INTO: one SELECT per clause (sql.write.merge_into).
 
@@ -22,14 +23,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.schema.column import SEQUENCE_COL
+from seqstore.store.schema.column import SEQUENCE_COL, VERSION_COL
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.winner import order_winner_first
+from seqstore.store.sql.parse.query_parser import has_sources
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.predicates import scan_filter
+from seqstore.store.sql.translate.relations import shown_name
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable, check_assigned
 from seqstore.store.types.cast import try_cast
@@ -48,6 +51,12 @@ def numbered(items: Iterable[exp.Expr]) -> list[exp.Expr]:
 def key_columns(schema: TableSchema, alias: str) -> list[exp.Expr]:
     """Builds the key columns of a table that a query calls `alias`."""
     return [exp.column(name, table=alias, quoted=True) for name in schema.key]
+
+
+def is_present(alias: str) -> exp.Expr:
+    """Builds a condition that holds where an outer join found a row of the table that it calls `alias`."""
+    version = exp.column(shown_name(VERSION_COL), table=alias)
+    return exp.Not(this=exp.Is(this=version, expression=exp.null()))
 
 
 def is_true(condition: exp.Expr) -> exp.Expr:
@@ -188,11 +197,13 @@ def run_update(
     if schema.constraints:
         opened.log_constraints(list(values))
     source = tree.args.get("from_")
-    sources = [source.this] if source is not None else []
-    select = _select(tree, [*key_columns(schema, alias), *values.values()], sources)
+    is_joined = has_sources(tree)
+    select = _select(
+        tree, [*key_columns(schema, alias), *values.values()], [source.this] if source is not None else []
+    )
     opened.isolation.reads.read_sequence()
     rows = read_rows(select, [*schema.key, *values], open_query, schema)
-    if sources:
+    if is_joined:
         rows, ambiguous = one_row_per_key(rows, schema)
         if ambiguous:
             opened.warnings.append(
@@ -210,10 +221,10 @@ def run_delete(
     is_limited = tree.args.get("limit") is not None
     if not is_limited and (where is None or _is_always_true(where.this, open_query)):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
-    sources = tree.args.get("using") or []
-    select = _select(tree, key_columns(schema, tree.this.alias_or_name), sources)
+    is_joined = has_sources(tree)
+    select = _select(tree, key_columns(schema, tree.this.alias_or_name), tree.args.get("using") or [])
     rows = read_rows(select, list(schema.key), open_query)
-    if sources:
+    if is_joined:
         rows = distinct_rows(rows)
     return len(rows), opened.delete(rows) if len(rows) else None
 
@@ -221,7 +232,7 @@ def run_delete(
 def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
     """Returns the rows of a DELETE whose conditions compare key columns with constants, None for others."""
     where, target = tree.args.get("where"), tree.this
-    if where is None or tree.args.get("using") or where.find(exp.Select):
+    if where is None or has_sources(tree) or where.find(exp.Select):
         return None
     alias = target.alias_or_name.lower()
     for column in where.find_all(exp.Column):
@@ -250,15 +261,24 @@ def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
 def _select(
     tree: exp.Update | exp.Delete, items: Iterable[exp.Expr], sources: Iterable[exp.Expr]
 ) -> exp.Select:
-    """Builds `SELECT items.. FROM target, sources WHERE ..`."""
-    select = exp.select(*numbered(items)).from_(tree.this)
+    """Builds `SELECT items.. FROM target, sources WHERE ..`, of rows that the target has."""
+    joins = _taken_joins(tree.this)
     for source in sources:
-        joins = source.args.get("joins") or []
-        source.set("joins", None)
-        select.append("joins", exp.Join(this=source, kind="CROSS"))
-        for join in joins:
-            select.append("joins", join)
+        own = _taken_joins(source)
+        joins += [exp.Join(this=source, kind="CROSS"), *own]
+    select = exp.select(*numbered(items)).from_(tree.this)
+    for join in joins:
+        select.append("joins", join)
     for clause in ("with_", "where", "order", "limit"):
         if tree.args.get(clause) is not None:
             select.set(clause, tree.args[clause])
+    if any(join.side in ("RIGHT", "FULL") for join in joins):
+        select.where(is_present(tree.this.alias_or_name), copy=False)
     return select
+
+
+def _taken_joins(source: exp.Expr) -> list[exp.Join]:
+    """Removes the joins that hang at a table, and returns them."""
+    joins = source.args.get("joins") or []
+    source.set("joins", None)
+    return list(joins)

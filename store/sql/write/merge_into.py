@@ -14,16 +14,16 @@ import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
-from seqstore.store.schema.column import VERSION_COL, hidden_name
+from seqstore.store.schema.column import hidden_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.translate.predicates import conjuncts
-from seqstore.store.sql.translate.relations import shown_name
 from seqstore.store.sql.write.changed_rows import (
     OpenQuery,
     assignments,
     distinct_rows,
+    is_present,
     is_true,
     key_columns,
     keys_in_several,
@@ -49,11 +49,6 @@ class _MergeJoin:
     @property
     def alias(self) -> str:
         return str(self.target.alias_or_name)
-
-    @property
-    def is_matched(self) -> exp.Expr:
-        version = exp.column(shown_name(VERSION_COL), table=self.alias)
-        return exp.Not(this=exp.Is(this=version, expression=exp.null()))
 
     def starred_row(self) -> tuple[list[str], list[exp.Expr]]:
         """Expands `INSERT *`: every column of the target from the source's column of that name."""
@@ -155,7 +150,7 @@ def _clause_write(
     opened, then, match = merge.opened, clause.args["then"], clause_match(clause)
     if match is Match.NOT_MATCHED:
         names, items = merge.starred_row() if _is_starred(then) else _inserted(then, merge.schema)
-        unmatched = exp.and_(exp.Not(this=merge.is_matched), where)
+        unmatched = exp.and_(exp.Not(this=is_present(merge.alias)), where)
         rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query, merge.schema)
         return _ClauseWrite(match, opened.upsert, rows)
     values: dict[str, exp.Expr] = {}

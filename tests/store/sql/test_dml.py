@@ -106,6 +106,64 @@ def test_update_from_several_matches_that_agree_is_no_matter(session: Session) -
     assert (done.affected_rows, done.warnings) == (1, ())
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        "UPDATE t JOIN s ON s.k > 10 AND t.k = 1 SET t.a = s.a",
+        "UPDATE t, s SET t.a = s.a WHERE s.k > 10 AND t.k = 1",
+    ],
+)
+@pytest.mark.parametrize("begin", ["", "BEGIN; "])
+def test_update_with_mysqls_joins_takes_the_largest_and_says_so(
+    session: Session, update: str, begin: str
+) -> None:
+    """The joins hang at the target, where they were overlooked: any of the values stayed, and the warning
+    named a sequence that the table does not have."""
+    run(session, "INSERT INTO s VALUES (11, 100), (12, 300), (13, 200)")
+    done = run(session, f"{begin}{update}")
+    assert done.affected_rows == 1
+    assert "the largest of those was assigned" in done.warnings[0]
+    assert rows(session)[0] == (1, 0, 300, 0)
+
+
+@pytest.mark.parametrize(("side", "last"), [("RIGHT", 0), ("FULL OUTER", 5)])
+def test_update_of_an_outer_join_adds_no_row(session: Session, side: str, last: int) -> None:
+    """A row without a match had NULL for the key of the target, and was inserted under it."""
+    run(session, "CREATE TABLE n (k INT NULL, a INT NULL) UNIQUE KEY(k); INSERT INTO n VALUES (1, 0), (2, 0)")
+    run(session, f"UPDATE n {side} JOIN s ON n.k = s.k SET n.a = 5")
+    assert run(session, "SELECT * FROM n ORDER BY k") == [(1, 5), (2, last)]
+
+
+def test_delete_joins_other_tables(session: Session) -> None:
+    run(session, "INSERT INTO s VALUES (11, 100), (12, 300)")
+    done = run(session, "BEGIN; DELETE FROM t JOIN s ON s.k > 10 WHERE t.k = 1")
+    assert done.affected_rows == 1
+    assert [key for key, *_ in rows(session)] == [2, 3]
+
+
+def test_delete_of_a_merge_on_read_table_regards_its_joins(session: Session) -> None:
+    """The condition on the key alone decided, so that rows without a match were deleted too."""
+    run(
+        session,
+        'CREATE TABLE m (k INT) UNIQUE KEY(k) PROPERTIES ("enable_unique_key_merge_on_write" = "false")',
+    )
+    run(session, "INSERT INTO m VALUES (1), (2)")
+    assert run(session, "DELETE FROM m JOIN s ON m.k = s.k WHERE m.k IN (1, 2)").affected_rows == 1
+    assert run(session, "SELECT k FROM m") == [(2,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE t JOIN s ON t.k = s.k SET t.a = 5 LIMIT 1",
+        "DELETE FROM t JOIN s ON t.k = s.k ORDER BY t.k LIMIT 1",
+    ],
+)
+def test_limits_of_changes_are_for_one_table(session: Session, statement: str) -> None:
+    with pytest.raises(InvalidInputError, match="on one table also ORDER BY and LIMIT"):
+        run(session, statement)
+
+
 def test_update_takes_subqueries(session: Session) -> None:
     run(session, "UPDATE t SET b = (SELECT max(a) FROM s) WHERE k IN (SELECT k FROM s)")
     assert rows(session) == [(1, 0, 10, 700), (2, 0, 20, 0), (3, 1, 30, 0)]

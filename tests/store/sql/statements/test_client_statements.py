@@ -108,7 +108,7 @@ def test_updates_with_with_order_and_limit(session: Session, rows: Run) -> None:
     list(session.execute("UPDATE t SET a = 0 WHERE k > 0 ORDER BY k DESC LIMIT 1"))
     list(session.execute("WITH q AS (SELECT 1 AS k) UPDATE t SET a = 5 WHERE k IN (SELECT k FROM q)"))
     assert rows("SELECT a FROM t ORDER BY k") == [(5,), (20,), (0,)]
-    with pytest.raises(InvalidInputError, match="without USING also ORDER BY and LIMIT"):
+    with pytest.raises(InvalidInputError, match="on one table also ORDER BY and LIMIT"):
         list(session.execute("DELETE FROM t USING t u WHERE t.k = u.k LIMIT 1"))
 
 
