@@ -32,6 +32,7 @@ from seqstore.store.sql.translate.relations import (
     find_relations,
     grouped_columns,
     invalid_view,
+    nodes_by_relation,
     source_column,
 )
 from seqstore.store.sql.translate.result_columns import result_columns
@@ -42,6 +43,7 @@ from seqstore.store.sql.translate.translate import (
     name_columns,
     place_source,
     render,
+    source_name,
     translate,
 )
 from seqstore.store.sql.translate.views import FindView, expand_views
@@ -188,12 +190,14 @@ def _evaluated(
 
     has_largeint = _names_largeint(tree)
     sources: dict[str, duck.Source] = {}
+    nodes = nodes_by_relation(tree, len(relations))
     for number, relation in enumerate(relations):
         source, is_marked = _duck_source(relation, grouped, deleted=context.reads_deleted)
         largeint = source.largeint_columns
         has_largeint = has_largeint or bool(largeint)
         columns = source.schema.names[: len(relation.columns)]
-        name = place_source(relation, number, columns, largeint=largeint, is_marked=is_marked)
+        name = source_name(number)
+        place_source(relation, nodes[number], name, columns, largeint=largeint, is_marked=is_marked)
         sources[name] = source
     sql = render(tree)
     run = functools.partial(duck.run, context.connect(), sources=sources, kinds=kinds)

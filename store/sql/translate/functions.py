@@ -149,7 +149,12 @@ def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
     """Translates `map(k1, v1, ..)`; in DuckDB the arguments are a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
-    return call("map", exp.array(*arguments[::2]), exp.array(*arguments[1::2]))
+    return call("map", _array_of(arguments[::2]), _array_of(arguments[1::2]))
+
+
+def _array_of(values: list[exp.Expr]) -> exp.Expr:
+    """Builds an array; older sqlglot takes `exp.array` of a value with a subquery for `ARRAY(SELECT ..)`."""
+    return call("list_value", *values)
 
 
 def _named_struct(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -182,7 +187,7 @@ def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCont
     if len(arguments) == 2:
         return call("d_json_extract", *arguments)
     found = [call("d_json_extract", arguments[0].copy(), path) for path in arguments[1:]]
-    return call("d_json_list", exp.array(*found))
+    return call("d_json_list", _array_of(found))
 
 
 def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:

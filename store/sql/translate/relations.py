@@ -32,6 +32,7 @@ from seqstore.store.types.column_types import ColumnType
 
 _KEYS_MAX: Final = 10_000
 VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
+_NUMBER: Final = "relation"  # of a table's `meta`: its relation's number; copies of the table have it too
 _UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
                        "when": "AT", "hints": "table hints", "rows_from": "ROWS FROM",
                        "changes": "CHANGES"}  # fmt: skip
@@ -81,7 +82,7 @@ class Relation:
     """One mention of a table in a query.
 
     Attributes:
-        node: the table in the tree.
+        node: the table in the tree; a translation may copy it (`nodes_by_relation`).
         table: its name as written.
         alias: the name that qualifies its columns.
         snapshot: the version that the query reads.
@@ -182,7 +183,23 @@ def find_relations(
             found.append(Relation(node, TableName(None, node.name), node.alias or node.name, rows))
         elif cte_of(node) is None:
             found.append(_stored_relation(node, open_snapshot))
+    for number, relation in enumerate(found):
+        relation.node.meta[_NUMBER] = number
     return found
+
+
+def nodes_by_relation(tree: exp.Expr, count: int) -> list[list[exp.Table]]:
+    """Finds the tables of each of the first relations, in the order of `find_relations`.
+
+    A relation has several where a translation repeats an argument that is a subquery, and none where it
+    leaves the argument out.
+    """
+    nodes: list[list[exp.Table]] = [[] for _ in range(count)]
+    for node in tree.find_all(exp.Table):
+        number = node.meta.get(_NUMBER)
+        if number is not None:
+            nodes[number].append(node)
+    return nodes
 
 
 def mentioned_tables(tree: exp.Expr) -> Iterator[TableName]:

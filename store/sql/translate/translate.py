@@ -135,37 +135,43 @@ def check(tree: exp.Expr) -> None:
 
 
 def place_source(
-    relation: Relation, number: int, columns: Sequence[str], *, largeint: Set[str], is_marked: bool
-) -> str:
-    """Replaces a relation's table in the tree by its registered source, and returns the name of that.
+    relation: Relation,
+    nodes: Sequence[exp.Table],
+    name: str,
+    columns: Sequence[str],
+    *,
+    largeint: Set[str],
+    is_marked: bool,
+) -> None:
+    """Replaces a relation's tables in the tree by its registered source.
 
     Args:
-        number: the relation's number, which names the source.
+        nodes: the relation's tables: those of `nodes_by_relation`.
+        name: of the source.
         columns: of the relation, under their names in the source.
         largeint: columns to read as HUGEINT.
         is_marked: only rows that the source marks as live count.
     """
-    alias = exp.TableAlias(this=exp.to_identifier(relation.alias, quoted=True))
-    name = source_name(number)
-    source = exp.Table(
-        this=exp.to_identifier(name, quoted=True),
-        db=exp.to_identifier("main"),
-        catalog=exp.to_identifier("temp"),
-    )
-    replacement: exp.Expr = source
-    if largeint or is_marked:
-        items = (_source_item(column, is_largeint=column in largeint) for column in columns)
-        inner = exp.select(*items).from_(source)
-        if is_marked:
-            inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
-        replacement = inner.subquery(alias=alias, copy=False)
-    else:
-        source.set("alias", alias)
-    for argument in ("joins", "laterals"):
-        if relation.node.args.get(argument):
-            replacement.set(argument, relation.node.args[argument])
-    relation.node.replace(replacement)
-    return name
+    for node in nodes:
+        alias = exp.TableAlias(this=exp.to_identifier(relation.alias, quoted=True))
+        source = exp.Table(
+            this=exp.to_identifier(name, quoted=True),
+            db=exp.to_identifier("main"),
+            catalog=exp.to_identifier("temp"),
+        )
+        replacement: exp.Expr = source
+        if largeint or is_marked:
+            items = (_source_item(column, is_largeint=column in largeint) for column in columns)
+            inner = exp.select(*items).from_(source)
+            if is_marked:
+                inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
+            replacement = inner.subquery(alias=alias, copy=False)
+        else:
+            source.set("alias", alias)
+        for argument in ("joins", "laterals"):
+            if node.args.get(argument):
+                replacement.set(argument, node.args[argument])
+        node.replace(replacement)
 
 
 def _source_item(name: str, *, is_largeint: bool) -> exp.Expr:
