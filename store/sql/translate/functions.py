@@ -36,10 +36,10 @@ _RENAMED: Final = _pairs(
         arrays_overlap=list_has_any bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
         cardinality=len char_length=length character_length=length concat_ws=concat_ws
         cot=cot covar=covar_pop dceil=ceil degrees=degrees dexp=exp dfloor=floor dpow=pow dround=round
-        ends_with=ends_with even=even fmod=fmod fpow=pow gcd=gcd group_bit_and=bit_and group_bit_or=bit_or
+        ends_with=ends_with even=even fpow=pow gcd=gcd group_bit_and=bit_and group_bit_or=bit_or
         group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis lcase=lower lcm=lcm map_concat=map_concat
         map_entries=map_entries map_keys=map_keys map_size=cardinality map_values=map_values md5=md5
-        mod=mod ndv=approx_count_distinct ord=ascii percentile=quantile_cont
+        ndv=approx_count_distinct ord=ascii percentile=quantile_cont
         percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
         regr_intercept=regr_intercept regr_slope=regr_slope std=stddev_pop trunc=trunc
         sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
@@ -243,6 +243,11 @@ def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationCo
     return call("struct_extract_at" if by_place else "struct_extract", *arguments)
 
 
+def _logarithm(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `log(x)` and `log(base, x)`, NULL unless the numbers are positive and the base is not 1."""
+    return call("d_ln" if len(arguments) == 1 else "d_logarithm", *arguments)
+
+
 def _random(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `rand` and `random`: a fraction; with two numbers a whole number between them."""
     return call("d_random_between", *arguments) if arguments else exp.Rand()
@@ -266,7 +271,7 @@ _SPECIAL: Final[dict[str, Counted]] = {
     "elt": (_elt, ()),
     "field": (_field, ()),
     "group_concat": (_group_concat, ()),
-    "log": (lambda _name, given, _context: call("ln" if len(given) == 1 else "log", *given), (1, 2)),
+    "log": (_logarithm, (1, 2)),
     "map": (_map, ()),
     "named_struct": (_named_struct, ()),
     "explode_split": (_exploded, (2,)),

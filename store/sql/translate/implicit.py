@@ -140,6 +140,7 @@ def arithmetic(node: exp.Expr) -> exp.Expr:
         return whole_quotient(node.this, node.expression)
     if isinstance(node, exp.Div):
         node.set("safe", False)  # newer sqlglot writes the NULLIF of a safe division, older leaves it out
+    if isinstance(node, exp.Div) or (isinstance(node, exp.Mod) and not _is_nonzero(right)):
         node.set("expression", exp.Nullif(this=node.expression, expression=exp.Literal.number(0)))
     return node
 
@@ -398,6 +399,11 @@ def _is_number(node: exp.Expr) -> bool:
     if isinstance(node, exp.Neg):
         node = node.this
     return isinstance(node, exp.Literal) and not node.is_string
+
+
+def _is_nonzero(node: exp.Expr) -> bool:
+    literal = node.find(exp.Literal) if _is_number(node) else None
+    return literal is not None and float(literal.name) != 0
 
 
 def _is_plain(node: exp.Expr) -> bool:

@@ -24,6 +24,7 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
+        acos acosh asin atanh
         add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked clock
         date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
@@ -180,11 +181,15 @@ d_log2(x) AS CASE WHEN x > 0 THEN log2(x) END;
 d_logarithm(b, x) AS CASE WHEN b > 0 AND b <> 1 AND x > 0 THEN log(b, x) END;
 d_makedate(y, n) AS CASE WHEN n > 0 THEN CAST(make_date(y, 1, 1) + CAST(n - 1 AS INTEGER) AS DATE) END;
 d_negative(x) AS -x;
-d_pmod(a, b) AS ((a % b) + b) % b;
+d_mod(a, b) AS a % nullif(b, 0);
+d_pmod(a, b) AS ((a % nullif(b, 0)) + b) % nullif(b, 0);
+d_fmod(a, b) AS CAST(a AS DOUBLE) % nullif(CAST(b AS DOUBLE), 0);
 d_positive(x) AS x;
 d_regexp_replace(x, p, r) AS regexp_replace(x, p, r, 'g');
-d_ceil_at(x, n) AS round(ceil(x * power(10, n)) / power(10, n), n);
-d_floor_at(x, n) AS round(floor(x * power(10, n)) / power(10, n), n);
+d_ceil_at(x, n) AS CASE WHEN power(10, n) = 0 THEN 0 WHEN NOT isfinite(x * power(10, n)) THEN x
+    ELSE round(ceil(x * power(10, n)) / power(10, n), n) END;
+d_floor_at(x, n) AS CASE WHEN power(10, n) = 0 THEN 0 WHEN NOT isfinite(x * power(10, n)) THEN x
+    ELSE round(floor(x * power(10, n)) / power(10, n), n) END;
 d_initcap(x) AS coalesce(list_aggregate(list_transform(
         regexp_extract_all(x, '[\p{L}\p{N}]+|[^\p{L}\p{N}]+'),
         lambda word: upper(word[1]) || lower(word[2:])), 'string_agg', ''), x);
@@ -202,6 +207,10 @@ d_substring_index(x, d, n) AS CASE
     WHEN n > 0 THEN left(x, d_length_joined(list_slice(string_split(x, d), 1, n), d))
     ELSE right(x, d_length_joined(list_slice(string_split(x, d), n, -1), d)) END;
 d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
+d_acos(x) AS CASE WHEN x BETWEEN -1 AND 1 THEN acos(x) END;
+d_acosh(x) AS CASE WHEN x >= 1 THEN acosh(x) END;
+d_asin(x) AS CASE WHEN x BETWEEN -1 AND 1 THEN asin(x) END;
+d_atanh(x) AS CASE WHEN x > -1 AND x < 1 THEN atanh(x) END;
 d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END;
 d_text(x) AS CASE WHEN typeof(x) = 'BOOLEAN'
     THEN replace(replace(CAST(x AS VARCHAR), 'true', '1'), 'false', '0') ELSE CAST(x AS VARCHAR) END;

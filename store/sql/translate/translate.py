@@ -368,6 +368,11 @@ def _log(node: exp.Expr) -> exp.Expr:
     return call("d_logarithm", node.this, node.expression)
 
 
+def _within_domain(node: exp.Expr) -> exp.Expr:
+    """Translates functions that are NULL where they have no value, such as `acos(2)` and `sqrt(-1)`."""
+    return call(f"d_{node.key}", node.this)
+
+
 def _rounded_away(node: exp.Expr) -> exp.Expr:
     """Translates `ceil(x, digits)` and `floor(x, digits)`; DuckDB's functions have no digits."""
     digits = node.args.get("decimals")
@@ -460,6 +465,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), implicit.comparison),
     **dict.fromkeys((exp.Ceil, exp.Floor), _rounded_away),
     **dict.fromkeys((exp.Greatest, exp.Least), implicit.extreme),
+    **dict.fromkeys((exp.Acos, exp.Acosh, exp.Asin, exp.Atanh, exp.Sqrt), _within_domain),
     exp.Add: _add,
     exp.Between: implicit.between,
     exp.Bracket: _bracket,
@@ -480,7 +486,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),
-    exp.Sqrt: lambda node: call("d_sqrt", node.this),
     exp.Sub: _add,
     exp.Time: _time,
     exp.TryCast: _cast,
