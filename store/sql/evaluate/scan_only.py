@@ -320,7 +320,7 @@ def _aggregate(item: exp.Expr, relation: Relation) -> _Aggregate | None:
     name, kind = known
     if isinstance(call, exp.Count):
         return _Aggregate(exp.Count, name, pa.field(item.alias, pa.int64()))
-    return _Aggregate(type(call), name, pa.field(item.alias, kind.arrow)) if kind.name in _ORDERED else None
+    return _Aggregate(type(call), name, _field(item.alias, kind)) if kind.name in _ORDERED else None
 
 
 def _aggregated(
