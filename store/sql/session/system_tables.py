@@ -21,7 +21,7 @@ from seqstore.store.catalog.access.user_hosts import plain_user, quoted_user
 from seqstore.store.catalog.version_record import version_time_ms
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import NotFoundError
-from seqstore.store.schema.column import Column
+from seqstore.store.schema.column import Column, Default
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.session.privileges import SYSTEM_DATABASE
@@ -207,15 +207,20 @@ def _column_rows(database: str, table: str, schema: TableSchema, *, keyed: bool)
         is_text = kind.name in ("CHAR", "VARCHAR", "STRING")
         length = kind.byte_length_max if is_text else None
         default = column.default
-        shown = None if default is None or default.kind == "null" else default.text or default.sql
+        shown = None if default is None or default.kind == "null" else _shown_default(default)
         kind_of_key = "DUP" if schema.is_duplicate else "UNI"
         key = kind_of_key if keyed and column.name in schema.declared_key else ""
         precision, scale = _precision(kind)
+        digits = kind.params[0] if kind.name == "DATETIME" else None
         yield (_CATALOG, database, table, column.name, place, shown, "YES" if column.nullable else "NO",
-               kind.name.lower(), length, length, precision, scale, 6 if kind.name == "DATETIME" else None,
+               kind.name.lower(), length, length, precision, scale, digits,
                _CHARSET if is_text else None, _COLLATION if is_text else None, kind.sql.lower(), key, "",
                "select,insert,update,references", column.comment, kind.byte_length_max, precision, scale,
                "", None)  # fmt: skip
+
+
+def _shown_default(default: Default) -> str:
+    return default.text if default.kind == "constant" else default.sql
 
 
 def _precision(kind: ColumnType) -> tuple[int | None, int | None]:

@@ -215,3 +215,25 @@ def test_collate_compares_as_its_name_tells(session: Session, collation: str, ex
     assert dicts(session, query.format(collation)) == [{"c": expected}]
     with pytest.raises(InvalidInputError, match="Unknown collation: 'klingon'"):
         dicts(session, query.format("klingon"))
+
+
+def test_columns_name_empty_defaults_and_fraction_digits(session: Session) -> None:
+    """An empty default was shown as two quotes, and every DATETIME had six digits."""
+    last_result(
+        session,
+        "CREATE TABLE c (k INT, s VARCHAR(5) DEFAULT '', n INT DEFAULT '7', d DATE, a DATETIME, "
+        "b DATETIME(3), e DATETIME(6) DEFAULT CURRENT_TIMESTAMP(6)) UNIQUE KEY(k)",
+    )
+    query = "SELECT column_name, column_default, datetime_precision FROM information_schema.columns"
+    found = dicts(
+        session, f"{query} WHERE table_schema = 'db' AND table_name = 'c' ORDER BY ordinal_position"
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("k", None, None),
+        ("s", "", None),
+        ("n", "7", None),
+        ("d", None, None),
+        ("a", None, 0),
+        ("b", None, 3),
+        ("e", "CURRENT_TIMESTAMP(6)", 6),
+    ]
