@@ -40,6 +40,12 @@ def test_links_lead_to_files(page: str) -> None:
     assert [target for target in targets if "://" not in target and not (folder / target).exists()] == []
 
 
+def test_index_of_the_manual_leads_to_each_page_once() -> None:
+    """One row of the table stood there twice."""
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text())
+    assert sorted(linked) == sorted(page.name for page in ROOT.glob("docs/*.md") if page.stem != "index")
+
+
 def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = set(re.findall(r"`make ([a-z]+)`", README))
