@@ -125,10 +125,40 @@ def assignments(
         if target.name in given:
             raise _invalid_assignment(f"{target.name} is assigned twice", "duplicate_column")
         given[target.name] = item.expression
-    checked: dict[str, exp.Expr] = check_assigned(schema, given)
+    checked: dict[str, exp.Expr] = {
+        name: with_default(value, schema, name) for name, value in check_assigned(schema, given).items()
+    }
     rest = replaced_with(schema.groups, checked)
     opened.isolation.reads.read_columns(rest)
     return checked | {name: exp.column(name, table=alias, quoted=True) for name in rest}
+
+
+def with_default(value: exp.Expr, schema: TableSchema, name: str) -> exp.Expr:
+    """Returns the value that a statement gives to a column; for the word DEFAULT it is the column's default.
+
+    Raises:
+        InvalidInputError: DEFAULT for a column that has none and may not be NULL.
+    """
+    column = schema.find(name)
+    if column is None or not _is_default(value):
+        return value
+    default = column.default
+    if default is None and not column.nullable:
+        raise InvalidInputError(
+            f"column {column.name!r} has no default; give a value", kind="no_default", column=column.name
+        )
+    if default is None or default.kind == "null":
+        return exp.null()
+    if default.kind == "constant":
+        return exp.Literal.string(default.text)
+    if default.kind == "current_date":
+        return exp.Anonymous(this="current_date")
+    return exp.Anonymous(this="now", expressions=[exp.Literal.number(default.precision)])
+
+
+def _is_default(value: exp.Expr) -> bool:
+    is_name = isinstance(value, exp.Column) and not value.table and not value.this.args.get("quoted")
+    return (is_name or isinstance(value, exp.Var)) and value.name.upper() == "DEFAULT"
 
 
 def _invalid_assignment(found: str, kind: str = "bad_assignment") -> InvalidInputError:

@@ -17,7 +17,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Insert
-from seqstore.store.sql.write.changed_rows import OpenQuery
+from seqstore.store.sql.write.changed_rows import OpenQuery, with_default
 from seqstore.store.sql.write.insert import InsertOptions, converted_rows
 from seqstore.store.sql.write.merge_language import SqlMergeLanguage
 from seqstore.store.transaction.merge_builder import Action, Match, Merge, MergeClause, Outcome
@@ -85,7 +85,8 @@ def _assignments(statement: Insert, schema: TableSchema, alias: str) -> dict[str
         canonical = column.name if column is not None else name
         if canonical in found:
             raise InvalidInputError(f"column {name!r} is assigned twice", kind="duplicate_column")
-        found[canonical] = tree.transform(_resolved, schema, alias, (statement.row_alias or "").lower())
+        value = with_default(tree, schema, canonical)
+        found[canonical] = value.transform(_resolved, schema, alias, (statement.row_alias or "").lower())
     # The key of the two rows is one: ORMs assign every column, k = VALUES(k) too.
     return {name: value for name, value in found.items() if name not in schema.key or value != _given(name)}
 

@@ -30,6 +30,7 @@ from seqstore.store.sql.write.changed_rows import (
     numbered,
     one_row_per_key,
     read_rows,
+    with_default,
 )
 from seqstore.store.transaction.merge_builder import Match, Outcome
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -199,7 +200,7 @@ def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.
             f"found {len(items)}",
             kind="column_count",
         )
-    return names, items
+    return names, [with_default(item, schema, name) for name, item in zip(names, items, strict=True)]
 
 
 def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: OpenQuery) -> None:

@@ -84,6 +84,44 @@ def test_update_is_refused_while_hidden_columns_or_deleted_rows_are_shown(
         run(session, "UPDATE t SET a = 1")
 
 
+DEFAULTS = """
+CREATE TABLE d (k INT, n INT DEFAULT '7', s VARCHAR(9) DEFAULT '',
+    at DATETIME(3) DEFAULT CURRENT_TIMESTAMP(3), `day` DATE DEFAULT CURRENT_DATE, a INT, w INT NOT NULL)
+    UNIQUE KEY(k);
+INSERT INTO d VALUES (1, 0, 'x', '2020-01-01', '2020-01-01', 1, 1);
+"""
+ARE_DEFAULTS = "SELECT n, s, at > '2020-01-01', `day` > '2020-01-01', a FROM d"
+
+
+def test_update_assigns_defaults(session: Session) -> None:
+    """The word DEFAULT was looked for as a column."""
+    run(session, DEFAULTS)
+    run(session, "UPDATE d SET n = DEFAULT, s = default, at = DEFAULT, `day` = DEFAULT, a = DEFAULT")
+    assert run(session, ARE_DEFAULTS) == [(7, "", True, True, None)]
+
+
+def test_on_duplicate_key_update_assigns_defaults(session: Session) -> None:
+    run(session, DEFAULTS)
+    run(session, "INSERT INTO d (k, n, w) VALUES (1, 5, 5) ON DUPLICATE KEY UPDATE n = DEFAULT, s = DEFAULT")
+    assert run(session, "SELECT n, s, w FROM d") == [(7, "", 1)]
+
+
+def test_merge_assigns_and_inserts_defaults(session: Session) -> None:
+    run(session, DEFAULTS)
+    run(
+        session,
+        "MERGE INTO d USING (SELECT 1 i UNION ALL SELECT 2) q ON d.k = q.i WHEN MATCHED THEN UPDATE SET n = "
+        "DEFAULT WHEN NOT MATCHED THEN INSERT (k, s, n, w) VALUES (q.i, DEFAULT, DEFAULT, 3)",
+    )
+    assert run(session, "SELECT k, n, s, w FROM d ORDER BY k") == [(1, 7, "x", 1), (2, 7, "", 3)]
+
+
+def test_a_column_without_a_default_refuses_the_word(session: Session) -> None:
+    run(session, DEFAULTS)
+    with pytest.raises(InvalidInputError, match="column 'w' has no default; give a value"):
+        run(session, "UPDATE d SET w = DEFAULT")
+
+
 def test_update_from_joins_other_tables(session: Session) -> None:
     """U5"""
     run(session, "UPDATE t x SET a = s.a + x.a FROM s WHERE x.k = s.k")
