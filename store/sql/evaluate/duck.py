@@ -47,6 +47,7 @@ _ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL
 _INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
 _NO_MEMORY: Final = re.compile(r"bad[ _]alloc|malloc of size \d+ failed|realloc of size \d+ failed")
 _ENDED: Final = re.compile(r"\bFATAL Error: .*database has been invalidated")
+_SYNTAX: Final = re.compile(r'^syntax error at or near "(.*)"')
 _PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
 _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
@@ -266,6 +267,11 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
     bound = _BOUND.search(text)
     if bound is not None:
         return InvalidInputError(f"the query cannot be evaluated: {bound[1]}", kind="too_large")
+    unparsed = _SYNTAX.match(message)
+    if unparsed is not None:  # sqlglot parsed it: the clause is one that DuckDB does not have
+        return InvalidInputError(
+            f"the query has a clause that is not supported, near {unparsed[1]!r}", kind="not_supported"
+        )
     called = _UNTAKEN.search(message)
     if called is not None:
         function = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"

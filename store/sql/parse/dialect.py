@@ -143,6 +143,19 @@ class SqlParser(DorisParser):
             self.raise_error("Expected a partition name or (")
         return exp.Partition(expressions=[exp.Column(this=name)])
 
+    def _parse_group(self, *arguments: Any, **named: Any) -> Any:
+        """Parses GROUP BY; `a, b WITH ROLLUP` becomes `ROLLUP (a, b)`, and CUBE likewise."""
+        group = super()._parse_group(*arguments, **named)
+        if group is None:
+            return None
+        for name in ("rollup", "cube"):
+            suffix = next((each for each in group.args.get(name) or () if not each.expressions), None)
+            if suffix is not None:
+                suffix.set("expressions", group.expressions)
+                group.set("expressions", [suffix])
+                group.set(name, None)
+        return group
+
     def _parse_update_assignment(self) -> exp.Expr | None:
         """Refuses an empty assignment, which sqlglot accepts, and so a comma behind the last."""
         found = super()._parse_update_assignment()

@@ -125,6 +125,14 @@ def check(tree: exp.Expr) -> None:
         if isinstance(node, _FORBIDDEN):
             words = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
             raise InvalidInputError(f"a query may not hold {words}", kind="not_supported")
+        if isinstance(node, exp.PropertyEQ) and isinstance(node.this, exp.Parameter):
+            raise InvalidInputError(
+                f"@{node.this.name} := .. is not supported within a statement; assign the variable by "
+                f"SET @{node.this.name} = .. before it",
+                kind="not_supported",
+            )
+        if isinstance(node, exp.Group) and node.args.get("totals"):
+            raise InvalidInputError("WITH TOTALS is not supported; use WITH ROLLUP", kind="not_supported")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise unknown_function(f"{node.this.name}.{node.expression.name}")
     for select in tree.find_all(exp.Select):
@@ -438,7 +446,10 @@ def _expand_group(select: exp.Select, known: dict[str, exp.Expr], columns: Set[s
     """Replaces the aliases of GROUP BY, and returns the names that stay there."""
     group = select.args.get("group")
     kept = set()
-    for item in list(group.expressions) if group is not None else ():
+    items = list(group.expressions) if group is not None else []
+    for each in group.find_all(exp.Rollup, exp.Cube) if group is not None else ():
+        items += each.expressions
+    for item in items:
         name = item.name.lower() if isinstance(item, exp.Column) and not item.table else ""
         value = known.get(name)
         if value is None or name in columns or value.find(exp.AggFunc):
