@@ -24,7 +24,8 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        acos acosh asin atanh
+        acos acosh asin atanh byte_digits conv_of digit_values in_base leading radix signed_in_base
+        unsigned_of whole_of_digits
         add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked clock
         date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
@@ -79,6 +80,7 @@ d_sequence(n) AS generate_series(d_elements(n)),
     (a, b) AS generate_series(a, d_end(a, b)),
     (a, b, s) AS generate_series(a, d_end(a, b, s), s);
 """
+# TRY takes no subquery or aggregate: the lambdas with it have the value of one as their argument.
 _MACROS: Final = (
     _BOUNDS
     + r"""
@@ -148,7 +150,7 @@ d_find_in_set(s, l) AS CASE
     WHEN s IS NOT NULL AND l IS NOT NULL THEN coalesce(list_position(string_split(l, ','), s), 0) END;
 d_from_days(n) AS CAST(DATE '0001-01-01' + CAST(n - 366 AS INTEGER) AS DATE);
 d_to_base64(x) AS to_base64(encode(CAST(x AS VARCHAR)));
-d_from_base64(x) AS TRY(decode(from_base64(x)));
+d_from_base64(x) AS list_transform([x], lambda y: TRY(decode(from_base64(y))))[1];
 d_get_json_string|json_extract_string|json_value(j, p) AS CASE WHEN json_valid(j)
     THEN json_extract_string(j, CASE WHEN starts_with(p, '$') THEN p ELSE '$.' || p END) END;
 d_get_json_bigint|json_extract_bigint(j, p) AS TRY_CAST(d_get_json_string(j, p) AS BIGINT);
@@ -174,7 +176,8 @@ d_json_unquote(j) AS CASE WHEN j LIKE '"%"' AND json_valid(j) THEN json_extract_
 d_json_valid(j) AS CAST(json_valid(j) AS INTEGER);
 d_length(x) AS octet_length(encode(CAST(x AS VARCHAR)));
 d_locate(s, x) AS instr(x, s),
-    (s, x, p) AS CASE WHEN instr(substring(x, p), s) = 0 THEN 0 ELSE instr(substring(x, p), s) + p - 1 END;
+    (s, x, p) AS CASE WHEN p <= 0 OR p > length(x) + 1 OR instr(substring(x, p), s) = 0
+    THEN 0 * instr(x, s) ELSE instr(substring(x, p), s) + p - 1 END;
 d_ln|dlog1(x) AS CASE WHEN x > 0 THEN ln(x) END;
 d_log10|dlog10(x) AS CASE WHEN x > 0 THEN log10(x) END;
 d_log2(x) AS CASE WHEN x > 0 THEN log2(x) END;
@@ -254,10 +257,31 @@ d_bit_shift_right(x, n) AS CAST(x AS BIGINT) >> n;
 d_bit_test(x, n) AS CAST((x >> n) & 1 AS INTEGER);
 d_bucket_floor(t, i) AS time_bucket(i, t, TIMESTAMP '0001-01-01 00:00:00');
 d_bucket_ceil(t, i) AS CASE WHEN d_bucket_floor(t, i) = t THEN t ELSE d_bucket_floor(t, i) + i END;
-d_conv(x, f, t) AS upper(to_base(CAST(list_reduce(list_transform(
-    string_split(lower(trim(CAST(x AS VARCHAR))), ''),
-    lambda c: CAST(instr('0123456789abcdefghijklmnopqrstuvwxyz', c) - 1 AS BIGINT)),
-    lambda a, c: a * f + c) AS BIGINT), t));
+d_digit_values(x) AS list_transform(string_split(regexp_replace(lower(x), '^[+-]', ''), ''),
+    lambda c: CAST(CASE WHEN c = '' THEN -1 ELSE instr('0123456789abcdefghijklmnopqrstuvwxyz', c) - 1 END
+        AS HUGEINT));
+d_leading(digits, f) AS list_prepend(CAST(0 AS HUGEINT), list_slice(digits, 1, coalesce(
+    list_position(list_transform(digits, lambda d: d < 0 OR d >= f), true) - 1, len(digits))));
+d_whole_of_digits(x, f) AS list_reduce(d_leading(d_digit_values(x), f),
+    lambda a, d: least(a * f + d, 18446744073709551616));
+d_unsigned_of(whole, is_negative, f) AS CASE
+    WHEN f < 0 AND is_negative THEN (18446744073709551616 - least(whole, 9223372036854775808))
+        % 18446744073709551616
+    WHEN f < 0 THEN least(whole, 9223372036854775807)
+    WHEN is_negative AND whole < 18446744073709551616 THEN (18446744073709551616 - whole)
+        % 18446744073709551616
+    ELSE least(whole, 18446744073709551615) END;
+d_radix(t) AS CASE WHEN abs(t) BETWEEN 2 AND 36 THEN CAST(abs(t) AS INTEGER) END;
+d_in_base(u, t) AS CASE WHEN u < t THEN to_base(CAST(u AS BIGINT), t)
+    ELSE to_base(CAST(u // t AS BIGINT), t) || to_base(CAST(u % t AS BIGINT), t) END;
+d_signed_in_base(u, t) AS CASE WHEN t < 0 AND u > 9223372036854775807
+    THEN '-' || d_in_base(18446744073709551616 - u, d_radix(t)) ELSE d_in_base(u, d_radix(t)) END;
+d_conv_of(x, f, t) AS CASE WHEN x <> '' AND d_radix(f) IS NOT NULL AND d_radix(t) IS NOT NULL
+    THEN upper(d_signed_in_base(
+        d_unsigned_of(d_whole_of_digits(x, CAST(d_radix(f) AS HUGEINT)), starts_with(x, '-'), f), t)) END;
+d_conv(x, f, t) AS d_conv_of(trim(CAST(x AS VARCHAR)), f, t);
+d_byte_digits(n) AS CASE WHEN length(hex(n & 4294967295)) % 2 = 1 THEN '0' ELSE '' END
+    || hex(n & 4294967295);
 d_count_substrings(x, s) AS CASE WHEN s = '' THEN 0
     ELSE (length(x) - length(replace(x, s, ''))) // length(s) END;
 d_countequal(a, x) AS len(list_filter(a, lambda y: y IS NOT DISTINCT FROM x));
@@ -372,7 +396,7 @@ d_year_of_week_3(t) AS printf('%04d', year(d_week_anchor_1(t)));
 d_width_bucket(x, low, high, n) AS CAST(CASE WHEN x < low THEN 0 WHEN x >= high THEN n + 1
     ELSE floor((x - low) * n / (high - low)) + 1 END AS BIGINT);
 d_year_of_week(x) AS isoyear(d_moment(CAST(x AS VARCHAR)));
-d_unhex(x) AS TRY(decode(unhex(x)));
+d_unhex(x) AS list_transform([x], lambda y: TRY(decode(unhex(y))))[1];
 """
 )
 

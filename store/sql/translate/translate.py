@@ -391,8 +391,9 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
 
 
 def _characters(node: exp.Expr) -> exp.Expr:
-    """Translates `char(65, 66)`; `chr` of DuckDB has one argument."""
-    return call("concat", *[call("chr", exp.cast(code, "INT")) for code in node.expressions])
+    """Translates `char(65, 66)`: numbers are the bytes of UTF-8 text, NULL if there is no such text."""
+    bytes_of = (exp.TryCast(this=code, to=exp.DataType.build("BIGINT")) for code in node.expressions)
+    return call("d_unhex", call("concat", *[call("d_byte_digits", code) for code in bytes_of]))
 
 
 def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:

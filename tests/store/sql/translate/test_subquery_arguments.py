@@ -91,6 +91,10 @@ def test_every_operator_takes_subqueries(rows: Run, operator: str) -> None:
         (f"STR_TO_DATE(concat('20240', {V}, ' Monday'), '%X%V %W')", date(2024, 2, 5)),
         (f"JSON_EXTRACT(concat('{{\"a\": ', {V}, '}}'), '$.a', '$.b')", "[5,null]"),
         (f"FROM_SECOND({V})", datetime(1970, 1, 1, 0, 0, 5)),
+        (f"CONV({V}, 10, 2)", "101"),
+        (f"CHAR({V} + 60)", "A"),
+        (f"UNHEX(concat(4, {V} - 4))", "A"),
+        (f"FROM_BASE64(concat('Q', {V} + 60, 'B='))", None),
     ],
 )
 def test_arguments_that_are_used_twice(value: Run, expression: str, expected: Any) -> None:
