@@ -17,7 +17,7 @@ from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.reply import SUCCESS, Progress, make_reply
 from seqstore.store import StoreError
 from seqstore.store.remote.connection import LostReplyError
-from seqstore.store.remote.outcomes import met_by_label, new_label
+from seqstore.store.remote.outcomes import met_by_label, new_label, run_once
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_upload import RemoteUpload
 
@@ -35,7 +35,8 @@ def stream_load_elsewhere(
         headers: by lower-case name. A load that may have a label is given one, by which a lost reply is met.
 
     Raises:
-        CommitUnknownError: the reply is lost, and the server cannot be asked.
+        UnavailableError: the reply is lost, and the load was not applied.
+        CommitUnknownError: the reply is lost, and so is the outcome for now.
     """
     headers = dict(headers)
     is_grouped = headers.get("group_commit", "off_mode").strip().lower() != "off_mode"
@@ -43,14 +44,18 @@ def stream_load_elsewhere(
         headers["label"] = new_label()
     with _uploaded(store, database, "body", body) as upload:
         given = {"table": f"{database}.{table}", "headers": headers, "upload": upload.address}
-        try:
-            reply: dict[str, Any] = store.call("stream_load", given)
-        except LostReplyError as error:
-            if is_grouped or headers.get("two_phase_commit", "").strip().lower() in _ON:
-                raise
-            done = met_by_label(store.table(f"{database}.{table}"), headers["label"], error)
-            seen = Progress(done.label, done.txn_id, loaded=done.rows_loaded, filtered=done.rows_filtered)
-            return make_reply(seen, SUCCESS, "OK")
+        request = store.request("stream_load", given)
+        if is_grouped or headers.get("two_phase_commit", "").strip().lower() in _ON:
+            reply: dict[str, Any] = store.connection.run(request)
+        else:
+            label = headers["label"].strip()
+
+            def met(error: LostReplyError) -> dict[str, Any]:
+                done = met_by_label(store.table(f"{database}.{table}"), label, error)
+                seen = Progress(done.label, done.txn_id, loaded=done.rows_loaded, filtered=done.rows_filtered)
+                return make_reply(seen, SUCCESS, "OK")
+
+            reply = run_once(store.connection, request, label, met)
     if reply.get("ErrorURL"):
         reply["ErrorURL"] = _error_url(store, reply["ErrorURL"])
     return reply
@@ -79,11 +84,12 @@ def broker_load_elsewhere(
                 paths.append(f"{_UPLOADED}{uploads[file.uri].address}{_suffix(file.uri)}")
             descriptions.append(replace(each, paths=tuple(paths)))
         record = replace(spec, descriptions=tuple(descriptions)).to_record()
-        try:
-            store.call("broker_load", {"spec": record})
-        except LostReplyError as error:
+
+        def met(error: LostReplyError) -> None:
             if _job(store, spec) is None:
                 raise error
+
+        run_once(store.connection, store.request("broker_load", {"spec": record}), spec.label, met)
         return _ended(store, spec, on_progress)
     finally:
         for upload in uploads.values():

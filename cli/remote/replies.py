@@ -1,4 +1,10 @@
-"""The replies to the changes of one client: a request that arrives twice runs once."""
+"""The replies to the changes of one client: a request that arrives twice runs once.
+
+1. Replies are kept until newer ones need their place, at most `_KEPT_MAX` and `_BYTES_MAX` of them.
+2. The id of a request outlives its reply: a forgotten request did arrive, so it must not run again.
+3. Ids need place, too. `_IDS_MAX` of them are kept. An id begins with a number, and those of a client rise.
+   Of ids that are dropped the greatest number is kept. A request without a greater one may be one of them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +15,7 @@ from typing import Final
 
 _KEPT_MAX: Final = 256
 _BYTES_MAX: Final = 16 << 20
+_IDS_MAX: Final = 10_000
 
 
 class _Reply:
@@ -23,14 +30,21 @@ class Replies:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._replies: OrderedDict[str, _Reply] = OrderedDict()
+        self._forgotten: OrderedDict[str, None] = OrderedDict()
+        self._forgotten_number = 0
 
-    def once(self, request: str, run: Callable[[], bytes]) -> bytes:
+    def once(self, request: str, run: Callable[[], bytes]) -> bytes | None:
         """Runs a request, or waits for the reply of the first one with its id.
 
         Args:
             run: returns the reply; where it raises, the request counts as one that never arrived.
+
+        Returns:
+            The reply; None where the request has run, and its reply is forgotten.
         """
         with self._lock:
+            if request in self._forgotten:
+                return None
             found = self._replies.get(request)
             if found is None:
                 own = self._replies[request] = _Reply()
@@ -51,8 +65,8 @@ class Replies:
         return own.data
 
     def find(self, request: str, seconds: float) -> bytes | None:
-        """Returns the reply of a request, empty while it runs for longer than `seconds`; None for an unknown
-        one."""
+        """Returns the reply of a request, empty while it runs for longer than `seconds`; None where there is
+        none (`is_forgotten` tells why)."""
         with self._lock:
             found = self._replies.get(request)
         if found is None:
@@ -61,6 +75,11 @@ class Replies:
             return None
         return found.data
 
+    def is_forgotten(self, request: str) -> bool:
+        """Returns whether a request without a reply has run, or may have."""
+        with self._lock:
+            return request in self._forgotten or 0 < _number(request) <= self._forgotten_number
+
     def _forget_old(self) -> None:
         with self._lock:
             while len(self._replies) > 1:
@@ -68,4 +87,14 @@ class Replies:
                 size = sum(len(each.data) for each in self._replies.values())
                 if not first.is_there.is_set() or (len(self._replies) <= _KEPT_MAX and size <= _BYTES_MAX):
                     return
-                self._replies.popitem(last=False)
+                request, _ = self._replies.popitem(last=False)
+                self._forgotten[request] = None
+                if len(self._forgotten) > _IDS_MAX:
+                    oldest, _ = self._forgotten.popitem(last=False)
+                    self._forgotten_number = max(self._forgotten_number, _number(oldest))
+
+
+def _number(request: str) -> int:
+    """Returns the number with which an id begins, 0 for none."""
+    number = request.partition("-")[0]
+    return int(number) if number.isdecimal() else 0

@@ -83,7 +83,7 @@ class RemoteService:
             if action == requests.CALL:
                 return self._changed_once(caller, session, request, None)
             if action == requests.REPLY:
-                return _earlier(session, str(request.get("request")))
+                return _earlier(session, _id(request))
             if action == requests.CLOSE:
                 self._clients.end(session)
             return packed({"value": None})
@@ -189,7 +189,10 @@ class RemoteService:
             except Exception as error:
                 return _failed(error)
 
-        return run() if call.is_read else session.replies.once(str(request.get("request")), run)
+        if call.is_read:
+            return run()
+        reply = session.replies.once(_id(request), run)
+        return packed({"state": requests.FORGOTTEN}) if reply is None else reply
 
     @contextmanager
     def _running(
@@ -314,7 +317,18 @@ def _earlier(session: ClientSession, request: str) -> bytes:
     found = session.replies.find(request, _REPLY_SECONDS)
     if found:
         return found
-    return packed({"state": requests.UNKNOWN if found is None else requests.RUNNING})
+    if found is not None:
+        return packed({"state": requests.RUNNING})
+    return packed(
+        {"state": requests.FORGOTTEN if session.replies.is_forgotten(request) else requests.UNKNOWN}
+    )
+
+
+def _id(request: Mapping[str, Any]) -> str:
+    found = request.get("request")
+    if not isinstance(found, str) or not 0 < len(found) <= requests.ID_LENGTH_MAX:
+        raise InvalidInputError("a request without its id", kind="bad_message")
+    return found
 
 
 def _failed(error: Exception) -> bytes:

@@ -3,16 +3,18 @@
 1. The client logs in and opens a session, which has a term. A thread renews it; a session whose term is over
    ends at the server: its loads and transactions are rolled back, its versions are released.
 2. A request has an id. Where its reply is lost, the client asks for it by the id: the server keeps replies of
-   calls that change something for as long as the session lives. A request that the server never saw is sent
-   again. So no call runs twice, unless it only reads.
+   calls that change something for as long as the session lives, and the ids of those whose replies it has
+   dropped for newer ones. A request that the server never saw is sent again. So no call runs twice, unless it
+   only reads.
 3. Where the session ended meanwhile, or the server, a read runs again in a new session. The outcome of a
-   change is not known then: `LostReplyError`. A load finds it by its label (remote.remote_load).
+   change is not known then: `LostReplyError`. A load finds it by its label (remote.outcomes).
 
 A forked child has a session of its own, and no object of its parent.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import uuid
@@ -24,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from seqstore.store.errors import ClosedError, CommitUnknownError, UnavailableError
+from seqstore.store.errors import AccessDeniedError, ClosedError, CommitUnknownError, UnavailableError
 from seqstore.store.remote import requests
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.failures import error_of
@@ -35,10 +37,20 @@ from seqstore.store.runtime.forks import new_lock
 
 RETRY_SECONDS: Final = 30.0
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_numbers: Final = itertools.count(1)
 
 
 class LostReplyError(CommitUnknownError):
-    """The session of a change ended before its reply arrived. The change may have happened."""
+    """The reply of a change is lost. The change may have happened."""
+
+
+class NoAnswerError(LostReplyError):
+    """The server does not answer for now. It may still run the change, and tell its reply later."""
+
+
+def _new_id() -> str:
+    """Returns an id that no other request has; its number is greater than those of earlier ids."""
+    return f"{next(_numbers)}-{uuid.uuid4().hex}"
 
 
 @dataclass
@@ -50,6 +62,7 @@ class Request:
         on: the object; None for the store.
         link: the session that has the object, None for objects that every session has.
         rows: that the call takes.
+        doubt: the session in which it may have run already, after a lost reply.
     """
 
     kind: str
@@ -58,7 +71,8 @@ class Request:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     link: Link | None = None
     rows: pa.Table | None = None
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    id: str = field(default_factory=_new_id)
+    doubt: Link | None = None
 
     @property
     def is_read(self) -> bool:
@@ -120,17 +134,21 @@ class Connection:
     def run(self, request: Request) -> Any:
         """Runs a call and returns its value; see the module.
 
+        Run again after a `NoAnswerError`, the same request goes on with its first attempt.
+
         Raises:
             StoreError: as the call raises it at the server.
             UnavailableError: the server cannot be reached.
             CommitUnknownError: the reply is lost, and with it whether the call had its effect.
         """
-        ends, doubt = time.monotonic() + self.retry_seconds, None
-        for pause in _pauses():
+        ends = time.monotonic() + self.retry_seconds
+        for pause in pauses():
             link = None
             try:
-                link = self._link_of(request, doubt)
-                reply = self._reply(request, link, doubt)
+                link = self._link_of(request)
+                reply = self._reply(request, link)
+                if reply.get("state") == requests.FORGOTTEN:
+                    raise self._lost(request, "the server has dropped the reply for newer ones")
                 if reply.get("state") == requests.RUNNING:
                     ends = time.monotonic() + self.retry_seconds
                 elif "lost" not in reply:
@@ -140,22 +158,28 @@ class Connection:
                 continue
             except flight.FlightUnauthenticatedError as error:
                 if link is None or time.monotonic() > ends:
-                    raise self._unreachable(error) from error
-                with suppress(*BROKEN):
-                    link.log_in()  # a server that began anew knows no token
+                    raise self._given_up(request, error) from error
+                self._log_in_again(request, link)
             except BROKEN as error:
-                doubt = doubt or link
+                request.doubt = request.doubt or link
                 if time.monotonic() > ends:
-                    raise self._given_up(request, doubt, error) from error
+                    raise self._given_up(request, error) from error
             time.sleep(pause)
         raise AssertionError("unreachable")
 
-    def _link_of(self, request: Request, doubt: Link | None) -> Link:
-        """Returns the session for a request.
+    def _log_in_again(self, request: Request, link: Link) -> None:
+        """Gets a token of a server that began anew, and knows the earlier one no longer."""
+        try:
+            with suppress(*BROKEN):
+                link.log_in()
+        except AccessDeniedError as error:
+            if request.doubt is None or request.is_read:
+                raise
+            raise self._lost(request, f"the login is refused now ({error.message})") from error
 
-        Args:
-            doubt: the session in which it may have run already.
-        """
+    def _link_of(self, request: Request) -> Link:
+        """Returns the session for a request."""
+        doubt = request.doubt
         if request.link is not None:
             link = request.link
             if link.process != os.getpid():
@@ -167,28 +191,31 @@ class Connection:
         if not is_lost:
             return link
         if doubt is not None and not request.is_read:
-            raise LostReplyError(
-                f"{request.kind}.{request.name}: the connection to {self.address.url} broke, and the session "
-                "with it; whether the call had its effect is not known",
-                kind="lost_reply",
-            )
+            raise self._lost(request, "the session ended with it")
         raise ClosedError(
             f"{self.address.url}: the session that has this {request.kind} ended, because the server was "
             "stopped or not heard of for the term of its lease; begin another",
             kind="session_ended",
         )
 
-    def _reply(self, request: Request, link: Link, doubt: Link | None) -> dict[str, Any]:
-        if doubt is link:
+    def _reply(self, request: Request, link: Link) -> dict[str, Any]:
+        if request.doubt is link and not request.is_read:
             reply = link.ask(request.id)
             if reply.get("state") != requests.UNKNOWN:
                 return reply
         return link.call(request.message, request.rows)
 
-    def _given_up(self, request: Request, doubt: Link | None, error: Exception) -> Exception:
-        if doubt is None or request.is_read:
-            return self._unreachable(error)
+    def _lost(self, request: Request, why: str) -> LostReplyError:
         return LostReplyError(
+            f"{request.kind}.{request.name}: the connection to {self.address.url} broke, and {why}; whether "
+            "the call had its effect is not known",
+            kind="lost_reply",
+        )
+
+    def _given_up(self, request: Request, error: Exception) -> Exception:
+        if request.doubt is None or request.is_read:
+            return self._unreachable(error)
+        return NoAnswerError(
             f"{request.kind}.{request.name}: {self.address.url} does not answer any more; whether the call "
             f"had its effect is not known: {_first_line(error)}",
             kind="lost_reply",
@@ -209,10 +236,10 @@ class Connection:
             UnavailableError: the server cannot be reached, or is lost while the rows are read.
         """
         ends = time.monotonic() + self.retry_seconds
-        for pause in _pauses():
+        for pause in pauses():
             link = None
             try:
-                link = self._link_of(request, None)
+                link = self._link_of(request)
                 stream = link.rows(request.message)
                 return pa.RecordBatchReader.from_batches(stream.schema, self._batches(stream))
             except flight.FlightUnauthenticatedError as error:
@@ -265,7 +292,8 @@ class Connection:
             link.close()
 
 
-def _pauses() -> Iterator[float]:
+def pauses() -> Iterator[float]:
+    """Yields how long to wait before each further try, in seconds."""
     yield from _PAUSES
     while True:
         yield _PAUSES[-1]

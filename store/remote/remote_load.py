@@ -13,9 +13,9 @@ from seqstore.store.check.row_checker import RejectedRow
 from seqstore.store.errors import StoreError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.load.write_task import StagedRows
-from seqstore.store.remote.connection import Connection, LostReplyError
+from seqstore.store.remote.connection import Connection
 from seqstore.store.remote.handles import Handle, refusal, remote
-from seqstore.store.remote.outcomes import Labelled, met_by_label
+from seqstore.store.remote.outcomes import Labelled, run_load
 from seqstore.store.remote.remote_tasks import RemoteRows
 from seqstore.store.remote.sent_rows import parts_of
 
@@ -82,12 +82,11 @@ class RemoteLoad(Handle, Load):
         return self._finish("precommit", max_filter_ratio)
 
     def _finish(self, name: str, max_filter_ratio: float) -> LoadResult:
-        try:
-            done: LoadResult = self.call(name, {"max_filter_ratio": max_filter_ratio})
-        except LostReplyError as error:
-            if self._labels is None or name != "commit":
-                raise
-            done = met_by_label(self._labels, self.label, error)
+        request = self.request(name, {"max_filter_ratio": max_filter_ratio})
+        if self._labels is None or name != "commit":
+            done: LoadResult = self.connection.run(request)
+        else:
+            done = run_load(self._labels, request, self.label)
         self._has_ended = True
         return done
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from seqstore.store.load.load import LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.remote.connection import Connection, LostReplyError
+from seqstore.store.remote.connection import Connection
 from seqstore.store.remote.handles import Handle, arguments_of, remote
-from seqstore.store.remote.outcomes import met_by_label, new_label, run_labelled
+from seqstore.store.remote.outcomes import new_label, run_labelled, run_load
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_merge import RemoteMerge
 from seqstore.store.remote.remote_snapshot import RemoteSnapshot
@@ -128,11 +128,7 @@ class RemoteTable(Handle, Table):
                 for part in itertools.chain((first, second), parts):
                     load.write(part)
                 return load.commit(max_filter_ratio=options.max_filter_ratio)
-        try:
-            result: LoadResult = self.connection.run(self.request("upsert", {"options": options}, first))
-        except LostReplyError as error:
-            return met_by_label(self, str(options.label), error)
-        return result
+        return run_load(self, self.request("upsert", {"options": options}, first), str(options.label))
 
     def delete(
         self,
@@ -145,11 +141,7 @@ class RemoteTable(Handle, Table):
         """Deletes rows by key; see `Table.delete`."""
         label = new_label() if label is None else label
         arguments = {"label": label, "txn_app_id": txn_app_id, "txn_version": txn_version}
-        try:
-            result: LoadResult = self.connection.run(self.request("delete", arguments, as_table(keys)))
-        except LostReplyError as error:
-            return met_by_label(self, label, error)
-        return result
+        return run_load(self, self.request("delete", arguments, as_table(keys)), label)
 
     def begin_load(
         self, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]

@@ -8,13 +8,13 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
-from seqstore.store.catalog.transaction_record import TransactionStatus
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
 from seqstore.store.read.snapshot import as_table
-from seqstore.store.remote.connection import Connection, LostReplyError, Request
+from seqstore.store.remote.connection import Connection, LostReplyError
 from seqstore.store.remote.handles import Handle, arguments_of, refusal, remote
+from seqstore.store.remote.outcomes import ended, run_once
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_merge import RemoteMerge
 from seqstore.store.remote.remote_snapshot import RemoteSnapshot
@@ -56,7 +56,7 @@ class RemoteTransaction(Handle, Transaction):
         Raises:
             InvalidInputError: `also`, which runs where the store is.
             UnavailableError: the reply is lost, and nothing was applied.
-            CommitUnknownError: the reply is lost, and the server cannot be asked.
+            CommitUnknownError: the reply is lost, and so is the outcome for now.
         """
         if also is not None:
             raise refusal("Transaction", "commit(also=..)", "a function cannot be sent")
@@ -68,12 +68,9 @@ class RemoteTransaction(Handle, Transaction):
 
     def _finish(self, name: str) -> TransactionResult:
         self._has_ended = True
-        try:
-            done: TransactionResult = self.call(name)
-        except LostReplyError as error:
-            if name != "commit":
-                raise
-            return self._met_by_label(error)
+        if name == "commit":
+            return run_once(self.connection, self.request(name), self.label, self._met_by_label)
+        done: TransactionResult = self.call(name)
         return done
 
     def _met_by_label(self, error: LostReplyError) -> TransactionResult:
@@ -81,11 +78,11 @@ class RemoteTransaction(Handle, Transaction):
 
         Raises:
             UnavailableError: it was not applied.
+            CommitUnknownError: the server cannot be asked, or the transaction has not ended.
         """
         for database in {name.partition(".")[0] for name in self._opened}:
-            request = Request("Store", "find_transaction", None, {"database": database, "label": self.label})
-            found = self.connection.run(request)
-            if found is not None and found.status == TransactionStatus.VISIBLE:
+            found = ended(self.connection, database, self.label, error)
+            if found is not None:
                 read = {name: table.version for name, table in self._opened.items()}
                 return TransactionResult(found.id, self.label, found.versions, read)
         raise UnavailableError(

@@ -9,8 +9,10 @@
     DoPut                       `PREFIX` and a request, rows        a call that takes rows
 
 A request has `protocol`, `session`, `request` (its own id), `call` (`Class.name`), `on` (the object) and
-`arguments`. A reply has one of `value`, `error` (remote.failures), `lost` (the session has ended) and `state`
-(of `seqstore.reply`: `unknown` or `running`).
+`arguments`. A reply has one of `value`, `error` (remote.failures), `lost` (the session has ended) and
+`state`: `unknown` (the request never arrived), `running`, or `forgotten` (its reply is kept no longer).
+
+The id of a request begins with a number: those of one client rise.
 """
 
 from __future__ import annotations
@@ -28,3 +30,5 @@ ACTIONS: Final = {
 }
 UNKNOWN: Final = "unknown"
 RUNNING: Final = "running"
+FORGOTTEN: Final = "forgotten"
+ID_LENGTH_MAX: Final = 64

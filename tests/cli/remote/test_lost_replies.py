@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from seqstore import ClosedError, CommitUnknownError, Store, Table, UnavailableError
+from seqstore import (
+    ClosedError,
+    CommitUnknownError,
+    Load,
+    Session,
+    Store,
+    Table,
+    Transaction,
+    UnavailableError,
+)
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote.address import Address
+from seqstore.store.remote.connection import Request
 from seqstore.store.remote.remote_store import RemoteStore
 from tests.support.remote.cut_proxy import CutProxy
-from tests.support.remote.server import serving
+from tests.support.remote.server import client, serving
 from tests.support.rows import rows_of
 
 ROW = pa.table({"k": [3], "v": ["c"]})
@@ -40,7 +50,13 @@ def connected(proxy: CutProxy, retry_seconds: float = 300) -> RemoteStore:
     return RemoteStore(Address.of(f"seqstore://127.0.0.1:{proxy.port}", "root", ""), retry_seconds)
 
 
-def cut_once_visible(proxy: CutProxy, stored: Table, versions: int, run: Callable[[], Any]) -> Any:
+def cut_once_visible(
+    proxy: CutProxy,
+    stored: Table,
+    versions: int,
+    run: Callable[[], Any],
+    before_cut: Callable[[], None] = lambda: None,
+) -> Any:
     """Runs a call whose reply is withheld; cuts as soon as the server has published its version."""
     proxy.withhold_replies()
     found: list[Any] = []
@@ -49,6 +65,7 @@ def cut_once_visible(proxy: CutProxy, stored: Table, versions: int, run: Callabl
     while stored.version < versions:
         assert running.is_alive()
         running.join(0.01)
+    before_cut()
     proxy.cut()
     running.join(300)
     [value] = found
@@ -99,6 +116,149 @@ def test_a_commit_of_a_transaction_whose_reply_is_lost_happens_once(
     transaction.table("db.t").upsert(ROW)
     done = cut_once_visible(proxy, stored, 3, transaction.commit)
     assert (done.versions, stored.version) == ({"db.t": 3}, 3)
+
+
+@contextmanager
+def newer_replies(remote: RemoteStore, server: FlightSqlServer) -> Iterator[Callable[[], None]]:
+    """Has the server keep more replies than it has place for, in the session of a client."""
+    with client(server) as direct:
+        direct.connection.link().session = remote.connection.link().session
+
+        def fill() -> None:
+            for _ in range(300):
+                direct.create_database("db", if_not_exists=True)
+
+        yield fill
+
+
+def test_a_change_whose_reply_is_forgotten_is_found_by_its_label(
+    remote: RemoteStore, proxy: CutProxy, stored: Table, server: FlightSqlServer
+) -> None:
+    """The server told `unknown` of a request whose reply it had dropped, so it was sent again."""
+    table = remote.table("db.t")
+    with newer_replies(remote, server) as fill:
+        done = cut_once_visible(proxy, stored, 3, lambda: table.update({"v": "z"}), fill)
+    assert (done.version, stored.version) == (3, 3)
+
+
+def test_a_statement_whose_reply_is_forgotten_happens_once(
+    remote: RemoteStore, proxy: CutProxy, stored: Table, server: FlightSqlServer
+) -> None:
+    """A statement of SQL has no label: the client is told that its outcome is not known."""
+    results = Session(remote, "db").execute("UPDATE t SET v = concat(v, 'x')")
+    with newer_replies(remote, server) as fill, suppress(CommitUnknownError):
+        cut_once_visible(proxy, stored, 3, lambda: next(results), fill)
+    assert rows_of(stored) == [(1, "ax"), (2, "bx")]
+
+
+COMMITS: dict[str, tuple[type, Callable[[RemoteStore], Any]]] = {
+    "load": (Load, lambda remote: remote.table("db.t").begin_load(label="mine")),
+    "transaction": (Transaction, lambda remote: remote.transaction(label="mine")),
+}
+
+
+class SlowCommit:
+    """A commit of one row, which the server begins, and goes on with when it is told to."""
+
+    def __init__(self, name: str, remote: RemoteStore, patch: pytest.MonkeyPatch) -> None:
+        engine, begin = COMMITS[name]
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        commit = engine.commit  # type: ignore[attr-defined]
+
+        def slow(value: Any, **given: Any) -> Any:
+            self.begun.set()
+            self.go_on.wait()
+            return commit(value, **given)
+
+        patch.setattr(engine, "commit", slow)
+        self._made = begin(remote)
+        if name == "load":
+            self._made.write(ROW)
+        else:
+            self._made.table("db.t").delete({"k": [1]})
+
+    def cut(self, proxy: CutProxy) -> Any:
+        """Cuts the connection while the commit runs; returns what the client is told."""
+        found: list[Any] = []
+        running = threading.Thread(target=lambda: found.append(_caught(self._made.commit)))
+        running.start()
+        assert self.begun.wait(300)
+        proxy.cut()
+        running.join(300)
+        self.go_on.set()
+        return found[0]
+
+
+@pytest.mark.parametrize("name", COMMITS)
+def test_a_commit_that_still_runs_when_the_server_is_back_is_waited_for(
+    remote: RemoteStore, proxy: CutProxy, stored: Table, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server was away for longer than the client's patience; then its label told `not applied`."""
+    commit = SlowCommit(name, remote, monkeypatch)
+    connection, link = remote.connection, remote.connection.link()
+    run, ask = connection.run, link.ask
+
+    def run_impatiently(request: Request) -> Any:
+        try:
+            return run(request)
+        finally:
+            connection.retry_seconds = 300
+
+    def ask_and_go_on(request: str) -> dict[str, Any]:
+        commit.go_on.set()
+        return ask(request)
+
+    connection.retry_seconds = 0
+    monkeypatch.setattr(connection, "run", run_impatiently)
+    monkeypatch.setattr(link, "ask", ask_and_go_on)
+    done = commit.cut(proxy)
+    assert (getattr(done, "label", done), stored.version) == ("mine", 3)
+
+
+@pytest.mark.parametrize("name", COMMITS)
+def test_a_label_that_has_not_ended_is_waited_for(
+    remote: RemoteStore,
+    proxy: CutProxy,
+    store: Store,
+    stored: Table,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server that runs the commit cannot be asked; another one sees that the label is in use."""
+    commit, run = SlowCommit(name, remote, monkeypatch), remote.connection.run
+
+    def run_and_go_on(request: Request) -> Any:
+        found = run(request)
+        if request.name == "find_transaction":
+            commit.go_on.set()
+        return found
+
+    monkeypatch.setattr(remote.connection, "run", run_and_go_on)
+    with anew_at_cut(proxy, store):
+        done = commit.cut(proxy)
+    assert (getattr(done, "label", done), stored.version) == ("mine", 3)
+
+
+@pytest.mark.parametrize("name", COMMITS)
+def test_a_label_that_does_not_end_leaves_the_outcome_unknown(
+    proxy: CutProxy, store: Store, stored: Table, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(proxy, retry_seconds=0.5) as remote:
+        commit = SlowCommit(name, remote, monkeypatch)
+        with anew_at_cut(proxy, store):
+            error = commit.cut(proxy)
+    assert (type(error).__base__, error.label) == (CommitUnknownError, "mine")
+
+
+def test_a_transaction_whose_server_stays_away_leaves_its_outcome_unknown(
+    proxy: CutProxy, stored: Table
+) -> None:
+    remote = connected(proxy, retry_seconds=0.2)
+    transaction = remote.transaction(label="mine")
+    transaction.table("db.t").delete({"k": [1]})
+    proxy.cut(refuse=True)
+    with pytest.raises(CommitUnknownError, match="label 'mine'"):
+        transaction.commit()
 
 
 def test_a_request_that_never_arrived_is_sent_again(

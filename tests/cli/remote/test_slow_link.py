@@ -18,6 +18,7 @@ from seqstore.cli.elsewhere.loads import stream_load_elsewhere
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.loaders.spark.registration import register
 from seqstore.store.failover.restore import restore_store
+from seqstore.store.remote.connection import Request
 from seqstore.store.remote.remote_store import RemoteStore, connect
 from tests.support.object_store import WEED, object_store
 from tests.support.remote.cut_proxy import CutProxy
@@ -94,15 +95,15 @@ def test_the_reply_of_a_load_is_lost(fast: CutProxy, stored: Table) -> None:
     with connected(fast) as store:
         store.databases()
         called = threading.Event()
-        call = store.call
+        request = store.request
 
-        def lost(name: str, *given: object) -> object:
+        def lost(name: str, *given: Any) -> Request:
             if name == "stream_load":
                 fast.withhold_replies()
                 called.set()
-            return call(name, *given)  # type: ignore[arg-type]
+            return request(name, *given)
 
-        store.call = lost  # type: ignore[method-assign, assignment]
+        store.request = lost  # type: ignore[method-assign, assignment]
 
         def cut() -> None:
             called.wait()
@@ -121,21 +122,21 @@ def test_the_reply_of_a_load_is_lost(fast: CutProxy, stored: Table) -> None:
 def test_another_server_meets_a_lost_reply_by_the_label(fast: CutProxy, store: Store, stored: Table) -> None:
     with serving(store) as other, connected(fast) as remote:
         remote.databases()
-        call = remote.call
+        request = remote.request
 
-        def lost(name: str, *given: object) -> object:
+        def lost(name: str, *given: Any) -> Request:
             if name == "stream_load":
                 fast.withhold_replies()
                 fast.target_after_cut = other.port
                 threading.Thread(target=cut, daemon=True).start()
-            return call(name, *given)  # type: ignore[arg-type]
+            return request(name, *given)
 
         def cut() -> None:
             while stored.version < 3:
                 threading.Event().wait(0.01)
             fast.cut()
 
-        remote.call = lost  # type: ignore[method-assign, assignment]
+        remote.request = lost  # type: ignore[method-assign, assignment]
         reply = stream_load_elsewhere(remote, "db", "t", io.BytesIO(body(10)), {**CSV, "label": "met"})
     assert (reply["Status"], reply["Label"], reply["NumberLoadedRows"]) == ("Success", "met", 10)
     assert stored.version == 3
