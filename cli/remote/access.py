@@ -119,8 +119,7 @@ class Access:
         elif name == "table":
             self.visible(str(given.get("name", "")))
         elif name in ("session", "transaction"):
-            options = given.get("options")
-            named = options.database if isinstance(options, TransactionOptions) else given.get("database")
+            named = given.get("database") if name == "session" else _options(given).database
             if named is not None:
                 require_visible(self._accounts, self._user, str(named))
 
@@ -131,3 +130,12 @@ class Access:
         return account is not None and all(
             account.may("LOAD", database, name.partition(".")[2]) for name in names
         )
+
+
+def _options(given: Mapping[str, Any]) -> TransactionOptions:
+    found = given.get("options")
+    if found is None:
+        return TransactionOptions()
+    if not isinstance(found, TransactionOptions):
+        raise InvalidInputError("transaction: expected its options", kind="bad_message")
+    return found

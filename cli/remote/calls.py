@@ -11,7 +11,7 @@ from seqstore.cli.remote.access import Access
 from seqstore.cli.remote.client_sessions import ClientSession, Held
 from seqstore.cli.remote.session_calls import session_call
 from seqstore.cli.remote.stagings import Stagings
-from seqstore.cli.remote.store_calls import STORE_CALLS
+from seqstore.cli.remote.store_calls import store_call
 from seqstore.cli.remote.task_calls import SCAN_CALLS, STAGING_CALLS, adopt, staging_call
 from seqstore.cli.remote.uploads import Upload
 from seqstore.store import (
@@ -70,8 +70,7 @@ class Calls:
                 raise InvalidInputError(f"{name} takes no rows", kind="bad_message")
             given[_ROWS[member]] = rows
         if kind == "Store":
-            self.access.check_store_call(member, given)
-            return self._shown(STORE_CALLS[member](self, given))
+            return self._shown(store_call(self, member, given))
         if kind == "Table":
             table = self.access.table(on, call)
             if member in STAGING_CALLS:

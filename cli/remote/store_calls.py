@@ -137,4 +137,50 @@ STORE_CALLS: Final[Mapping[str, StoreCall]] = {
     "tables": _tables,
     "upload": upload,
 }
-"""The calls by their names; `Access.check_store_call` has checked their privileges before."""
+"""The calls by their names; `store_call` checks their privileges before."""
+
+STORE_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "abort_transaction": ("database", "txn_id", "label", "reason"),
+    "broker_load": ("spec",),
+    "clean_labels": ("database", "label"),
+    "commit_transaction": ("database", "txn_id", "label"),
+    "create_database": ("name", "if_not_exists"),
+    "create_table": ("name", "schema", "if_not_exists"),
+    "databases": (),
+    "drop_database": ("name", "if_exists"),
+    "drop_table": ("name", "if_exists"),
+    "find_transaction": ("database", "label", "txn_id"),
+    "load_job": ("database", "label"),
+    "maintain": (),
+    "overview": ("tables_max",),
+    "rename_table": ("name", "new_name"),
+    "replace_table": ("name", "other", "swap"),
+    "replay": ("table", "where"),
+    "session": ("database",),
+    "set_config": ("name", "value"),
+    "snapshot": (),
+    "stream_load": ("table", "headers", "upload"),
+    "table": ("name",),
+    "tables": ("database",),
+    "transaction": ("options",),
+    "upload": ("database", "path"),
+}
+"""The arguments of the calls. Privileges are checked on what these name, so no call takes another one."""
+
+
+def store_call(calls: Calls, name: str, given: dict[str, Any]) -> Any:
+    """Runs a call after its privileges were checked on its arguments.
+
+    Raises:
+        InvalidInputError: the call takes no such argument.
+        AccessDeniedError: the user lacks a privilege.
+        NotFoundError: the user sees nothing of what is named.
+    """
+    unknown = sorted(given.keys() - set(STORE_ARGUMENTS[name]))
+    if unknown:
+        takes = ", ".join(STORE_ARGUMENTS[name]) or "none"
+        raise InvalidInputError(
+            f"Store.{name} takes no argument {unknown[0][:100]!r}; its arguments: {takes}", kind="bad_message"
+        )
+    calls.access.check_store_call(name, given)
+    return STORE_CALLS[name](calls, given)

@@ -9,7 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from seqstore import AccessDeniedError, ClosedError, NotFoundError, Session, Store, Table
+from seqstore import (
+    AccessDeniedError,
+    ClosedError,
+    InvalidInputError,
+    NotFoundError,
+    Session,
+    Store,
+    Table,
+    TransactionOptions,
+)
+from seqstore.cli.remote.store_calls import STORE_ARGUMENTS
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
 from seqstore.store.load.write_options import WriteOptions
@@ -231,6 +241,42 @@ def test_a_transaction_of_a_database_that_a_user_does_not_see_is_refused(
     for database in ("db", "none"):
         with pytest.raises(NotFoundError, match=f"Unknown database '{database}'"):
             user.transaction(database=database)
+
+
+NAMING: dict[str, Any] = {
+    "database": "hidden",
+    "filler": (1, 1),
+    "label": "hidden",
+    "name": "hidden.t",
+    "options": TransactionOptions(database="hidden"),
+    "other": "hidden.t",
+    "spec": LoadSpec("hidden", "x", (DataDescription("t", ("s3://b/x.csv",)),)).to_record(),
+    "table": "hidden.t",
+    "txn_id": 1,
+}
+
+
+@pytest.mark.parametrize("name", CALLS["Store"])
+def test_a_call_of_the_store_takes_its_own_arguments_only(remote: RemoteStore, name: str) -> None:
+    """Privileges were checked on `options`, and `transaction` took the database beside them."""
+    for more in NAMING.keys() - set(STORE_ARGUMENTS[name]):
+        given = {**ARGUMENTS.get(f"Store.{name}", {}), more: NAMING[more]}
+        with pytest.raises(InvalidInputError, match=f"Store.{name} takes no argument '{more}'"):
+            remote.call(name, given)
+
+
+def test_each_argument_of_a_call_of_the_store_is_checked(user: RemoteStore, store: Store) -> None:
+    """A user of one database reaches no other one by any argument that names something."""
+    store.create_database("hidden")
+    store.create_table("hidden.t", schema_of("k INT"))
+    store.accounts.revoke("user", ["ADMIN"])
+    store.accounts.grant("user", ["SELECT", "LOAD", "ALTER", "CREATE", "DROP"], "db")
+    named = {"database", "name", "options", "other", "spec", "table"}
+    for name in CALLS["Store"]:
+        for argument in named & set(STORE_ARGUMENTS[name]):
+            given = {**ARGUMENTS.get(f"Store.{name}", {}), argument: NAMING[argument]}
+            with pytest.raises((AccessDeniedError, NotFoundError)):
+                user.call(name, given)
 
 
 def test_the_session_of_another_user_is_unknown(user: RemoteStore, remote: RemoteStore) -> None:

@@ -19,7 +19,7 @@ from seqstore import (
     Transaction,
     TransactionTable,
 )
-from seqstore.cli.remote.store_calls import STORE_CALLS
+from seqstore.cli.remote.store_calls import STORE_ARGUMENTS, STORE_CALLS
 from seqstore.store.remote.handles import Handle
 from seqstore.store.remote.remote_load import RemoteLoad
 from seqstore.store.remote.remote_session import RemoteSession
@@ -76,6 +76,16 @@ def test_each_call_is_a_member_or_one_of_the_client(engine: type) -> None:
 
 def test_the_server_has_each_call_of_the_store() -> None:
     assert set(STORE_CALLS) == set(CALLS["Store"])
+
+
+def test_the_server_knows_the_arguments_of_each_call_of_the_store() -> None:
+    """Those of the engine's method by name, but for what stays with the store."""
+    assert set(STORE_ARGUMENTS) == set(CALLS["Store"])
+    staying = {"create_table": {"filler"}, "maintain": {"is_cancelled"}, "snapshot": {"name", "version"}}
+    for name in set(STORE_ARGUMENTS) - BESIDE["Store"]:
+        parameters = inspect.signature(getattr(Store, name)).parameters.values()
+        named = {each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD}
+        assert set(STORE_ARGUMENTS[name]) == named - {"self"} - staying.get(name, set()), name
 
 
 @pytest.mark.parametrize(
