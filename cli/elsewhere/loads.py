@@ -14,6 +14,7 @@ from seqstore.cli import progress
 from seqstore.loaders.broker.files import find_files
 from seqstore.loaders.broker.job import LoadJob
 from seqstore.loaders.broker.spec import LoadSpec
+from seqstore.loaders.headers import by_plain_names
 from seqstore.loaders.reply import SUCCESS, Progress, make_reply
 from seqstore.store import StoreError
 from seqstore.store.remote.connection import LostReplyError
@@ -32,13 +33,13 @@ def stream_load_elsewhere(
     """Runs a stream load at a server, and returns its reply.
 
     Args:
-        headers: by lower-case name. A load that may have a label is given one, by which a lost reply is met.
+        headers: a load that may have a label is given one, by which a lost reply is met.
 
     Raises:
         UnavailableError: the reply is lost, and the load was not applied.
         CommitUnknownError: the reply is lost, and so is the outcome for now.
     """
-    headers = dict(headers)
+    headers = by_plain_names(headers)
     is_grouped = headers.get("group_commit", "off_mode").strip().lower() != "off_mode"
     if not headers.get("label", "").strip() and not is_grouped:
         headers["label"] = new_label()

@@ -20,6 +20,7 @@ from seqstore.loaders.broker.spec import LoadSpec
 from seqstore.loaders.broker.worker import submit
 from seqstore.loaders.dead_letters.letters import SUFFIX
 from seqstore.loaders.dead_letters.replay import replay
+from seqstore.loaders.headers import by_plain_names
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store import InvalidInputError, Store
 from seqstore.store.ddl.named_tables import split_name
@@ -156,10 +157,11 @@ def _text(given: Mapping[str, Any], name: str) -> str:
 
 def _headers(given: Mapping[str, Any]) -> dict[str, str]:
     found = given.get("headers")
-    pairs = found.items() if isinstance(found, dict) else [(None, None)]
-    if not all(isinstance(each, str) for pair in pairs for each in pair):
+    if not isinstance(found, dict) or not all(
+        isinstance(each, str) for pair in found.items() for each in pair
+    ):
         raise InvalidInputError("headers: expected texts by their names", kind="bad_message")
-    return {str(name).lower(): str(value) for name, value in pairs}
+    return by_plain_names(found)
 
 
 LOAD_CALLS: Final[Mapping[str, LoadCall]] = {

@@ -393,7 +393,7 @@ def _first_headers(request: web.BaseRequest) -> dict[str, str]:
     """Headers by lower-case name; of one that is repeated, the first."""
     headers: dict[str, str] = {}
     for name, value in cast(Mapping[str, str], request.headers).items():
-        headers.setdefault(name.lower(), value)
+        headers.setdefault(name.strip().lower(), value)
     return headers
 
 

@@ -25,7 +25,7 @@ from seqstore.loaders.headers.options import (
     text_format,
 )
 from seqstore.loaders.headers.parse import parse_headers, takes_fields
-from seqstore.loaders.headers.values import evolution_in
+from seqstore.loaders.headers.values import by_plain_names, evolution_in
 
 __all__ = [
     "AVRO_FORMATS",
@@ -39,6 +39,7 @@ __all__ = [
     "JsonOptions",
     "Registry",
     "StreamLoadOptions",
+    "by_plain_names",
     "evolution_in",
     "parse_headers",
     "takes_fields",

@@ -23,7 +23,7 @@ from seqstore.loaders.headers.options import (
     StreamLoadOptions,
     text_format,
 )
-from seqstore.loaders.headers.values import bad_header, evolution_in, flag, integer
+from seqstore.loaders.headers.values import bad_header, by_plain_names, evolution_in, flag, integer
 from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.types.cast import check_zone
 
@@ -54,9 +54,8 @@ def parse_headers(headers: Mapping[str, str]) -> StreamLoadOptions:
     Raises:
         InvalidInputError: the first header that cannot be accepted.
     """
-    given = {name.strip().lower(): value.strip() for name, value in headers.items()}
-    # separators may be blanks themselves, so they stay unchanged
-    raw = {name.strip().lower(): value for name, value in headers.items()}
+    raw = by_plain_names(headers)  # separators may be blanks themselves, so they stay unchanged
+    given = {name: value.strip() for name, value in raw.items()}
     _check_text(given)
     asked = _format(given)
     file_format = text_format(asked)

@@ -13,6 +13,15 @@ def bad_header(message: str, header: str) -> InvalidInputError:
     return InvalidInputError(message, kind="bad_header", header=header)
 
 
+def by_plain_names(headers: Mapping[str, str]) -> dict[str, str]:
+    """Returns headers by the names as which they take effect: in lower case, without blanks around them.
+
+    A check of a header, such as for a privilege, reads it by this name, as the load does. Of several headers
+    with one such name the last one counts.
+    """
+    return {name.strip().lower(): value for name, value in headers.items()}
+
+
 def flag(given: Mapping[str, str], name: str) -> bool:
     """Parses a flag: any value but `true` is false (LH27)."""
     return given.get(name, "").lower() == "true"

@@ -155,7 +155,7 @@ def _is_set(statement: load_jobs.LoadLabel | load_jobs.CreateRoutineLoad, name: 
     """Returns whether a load, or one of its descriptions, has a property that is not off."""
     parts = [statement, *getattr(statement, "descriptions", ())]
     given = [each for part in parts for each in getattr(part, "properties", {}).items()]
-    values = {value.strip().lower() for key, value in given if key.lower() == name}
+    values = {value.strip().lower() for key, value in given if key.strip().lower() == name}
     return bool(values - {"", "off", "false"})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -241,6 +242,59 @@ def test_a_transaction_of_a_database_that_a_user_does_not_see_is_refused(
     for database in ("db", "none"):
         with pytest.raises(NotFoundError, match=f"Unknown database '{database}'"):
             user.transaction(database=database)
+
+
+@pytest.fixture
+def loader(user: RemoteStore, store: Store) -> RemoteStore:
+    """The client of a user who may read and load, and neither make nor alter tables."""
+    store.accounts.revoke("user", ["ADMIN"])
+    store.accounts.grant("user", ["LOAD", "SELECT"], "db")
+    return user
+
+
+def uploaded(loader: RemoteStore, name: str) -> RemoteUpload:
+    upload = RemoteUpload(loader, "db", name)
+    upload.send(io.BytesIO(b'{"k": 2, "extra": 5}\n'))
+    return upload
+
+
+@pytest.mark.parametrize(
+    ("table", "header", "value", "privilege"),
+    [("db.t", "schema_evolution", "add", "ALTER"), ("db.new", "auto_create", "true", "CREATE")],
+)
+@pytest.mark.parametrize("written", ["{}", "{} ", "\t{}", "{}\x1f"])
+def test_a_stream_load_needs_the_privilege_of_its_headers(
+    loader: RemoteStore, store: Store, table: str, header: str, value: str, privilege: str, written: str
+) -> None:
+    """EV8, EV10. Blanks around a name hid it from the check, and the load read it without them."""
+    headers = {"format": "json", written.format(header).title(): value}
+    upload = uploaded(loader, "body")
+    given = {"table": table, "headers": headers, "upload": upload.address}
+    with pytest.raises(AccessDeniedError, match=f"needs the {privilege} privilege"):
+        loader.call("stream_load", given)
+    assert (store.tables("db"), store.table("db.t").schema.names) == (["t"], ["k", "v"])
+
+
+@pytest.mark.parametrize("is_of_job", [True, False])
+@pytest.mark.parametrize(
+    ("table", "properties", "privilege"),
+    [("t", {"schema_evolution": "add"}, "ALTER"), ("new", {"auto_create": "TRUE"}, "CREATE")],
+)
+def test_a_broker_load_needs_the_privilege_of_its_properties(
+    loader: RemoteStore,
+    store: Store,
+    table: str,
+    properties: dict[str, str],
+    privilege: str,
+    is_of_job: bool,
+) -> None:
+    """EV8, EV10. `auto_create` needed no CREATE."""
+    upload = uploaded(loader, "rows.json")
+    path = f"upload:{upload.address}/rows.json"
+    own, of_job = ({}, properties) if is_of_job else (properties, {})
+    spec = LoadSpec("db", "x", (DataDescription(table, (path,), properties=own),), of_job)
+    with pytest.raises(AccessDeniedError, match=f"needs the {privilege} privilege"):
+        loader.call("broker_load", {"spec": spec.to_record()})
 
 
 NAMING: dict[str, Any] = {

@@ -263,3 +263,22 @@ def test_roles_are_made_given_shown_and_taken_by_statements(store: Store) -> Non
         assert run(session, granted) == [("LOAD",), ("SELECT",)]
         run(session, "REVOKE 'r' FROM 'ann'@'%'; DROP ROLE r; DROP ROLE IF EXISTS r")
         assert run(session, granted) == []
+
+
+@pytest.mark.parametrize("name", ["auto_create", "Auto_Create", "auto_create ", "\tauto_create"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LOAD LABEL l (DATA INFILE('x.csv') INTO TABLE made) PROPERTIES ('{}' = 'true')",
+        "LOAD LABEL l (DATA INFILE('x.csv') INTO TABLE made PROPERTIES ('{}' = 'true'))",
+        "CREATE ROUTINE LOAD j PROPERTIES ('{}' = 'true', 'format' = 'debezium_json')"
+        " FROM FILES ('path' = 'x')",
+    ],
+)
+def test_a_job_that_may_make_its_tables_needs_create(store: Store, text: str, name: str) -> None:
+    """EV10; however the name is written."""
+    with (
+        as_user(store, "ann", "db", "LOAD", "SELECT") as ann,
+        pytest.raises(AccessDeniedError, match="needs the CREATE privilege on database 'db'"),
+    ):
+        run(ann, text.format(name))
