@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -16,10 +17,15 @@ from seqstore.store.schema.table_schema import TableSchema
 
 @remote("Snapshot")
 class RemoteSnapshot(Handle, Snapshot):
-    """A version of a table at a server; made by `RemoteTable.snapshot`."""
+    """A version of a table at a server; made by `RemoteTable.snapshot`.
 
-    def __init__(self, connection: Connection, made: Mapping[str, Any]) -> None:
+    Args:
+        owner: the handle whose end would end the snapshot at the server: it lives as long as this one.
+    """
+
+    def __init__(self, connection: Connection, made: Mapping[str, Any], owner: Handle | None = None) -> None:
         self.bind(connection, made)
+        self._owner = owner
         self.schema: TableSchema = made["schema"]
         self._version: int = made["version"]
         self._is_released = False
@@ -51,23 +57,26 @@ class RemoteSnapshot(Handle, Snapshot):
 
 @remote("StoreSnapshot")
 class RemoteStoreSnapshot(Handle, StoreSnapshot):
-    """All tables of a store elsewhere as of one moment; made by `RemoteStore.snapshot`."""
+    """All tables of a store elsewhere as of one moment; made by `RemoteStore.snapshot`.
+
+    Its tables refer to it, so it refers to them weakly: the garbage collector would release a cycle late.
+    """
 
     def __init__(self, connection: Connection, made: Mapping[str, Any]) -> None:
         self.bind(connection, made)
-        self._tables: dict[str, RemoteSnapshot] = {}
+        self._tables: WeakValueDictionary[str, RemoteSnapshot] = WeakValueDictionary()
 
     def table(self, name: str) -> RemoteSnapshot:
         """Returns a table as of the moment; see `StoreSnapshot.table`."""
         found = self._tables.get(name)
         if found is None:
-            found = RemoteSnapshot(self.connection, self.made_by("table", {"name": name}))
+            found = RemoteSnapshot(self.connection, self.made_by("table", {"name": name}), self)
             self._tables[name] = found
         return found
 
     def close(self) -> None:
         """Releases the moment; open readers of rows keep the versions that they read."""
-        for each in self._tables.values():
+        for each in list(self._tables.values()):
             each.close()
         if self.link is not None:
             self.link.release(self.address)

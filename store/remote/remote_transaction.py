@@ -134,7 +134,7 @@ class RemoteTransactionTable(Handle, TransactionTable):
 
     def snapshot(self, version: int | None = None) -> RemoteSnapshot:
         """Returns the rows as the transaction sees them now, unlogged; see `TransactionTable.snapshot`."""
-        return RemoteSnapshot(self.connection, self.made_by("snapshot", {"version": version}))
+        return RemoteSnapshot(self.connection, self.made_by("snapshot", {"version": version}), self)
 
     def upsert(
         self, data: Any, options: WriteOptions | None = None, **arguments: Unpack[WriteArguments]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 import threading
 from collections.abc import Callable
@@ -233,6 +234,37 @@ def test_a_moment_and_a_snapshot_do_not_change(
         stored.upsert(pa.table({"k": [3]}))
         assert moment.table("db.t") is moment.table("db.t")
         assert (moment.table("db.t").count(), snapshot.count(), table.count()) == (2, 2, 3)
+
+
+def test_a_table_of_a_moment_outlives_the_moment_s_handle(remote: RemoteStore, stored: Table) -> None:
+    """The end of the handle released the moment, and with it the table."""
+    assert remote.snapshot().table("db.t").count() == 2
+    found = remote.snapshot().table("db.t")
+    stored.upsert(pa.table({"k": [3]}))
+    assert (found.count(), rows_of(found)) == (2, [(1, "a"), (2, "b")])
+
+
+def test_a_snapshot_of_a_transaction_outlives_the_transaction_s_handle(remote: RemoteStore) -> None:
+    found = remote.transaction().table("db.t").snapshot()
+    gc.collect()  # a transaction and its tables refer to each other
+    assert found.count() == 2
+
+
+def test_a_moment_is_released_with_the_last_of_its_handles(
+    remote: RemoteStore, table: RemoteTable, stored: Table
+) -> None:
+    gc.disable()  # no cycle of references delays it
+    try:
+        found = remote.snapshot().table("db.t")
+        stored.upsert(pa.table({"k": [1, 2], "v": ["c", "d"]}))
+        stored.optimize(full=True)
+        assert found.count() == 2
+        assert 2 in stored.vacuum(retention_seconds=0).held
+        del found
+        table.count()  # brings the release
+        assert stored.vacuum(retention_seconds=0).held == ()
+    finally:
+        gc.enable()
 
 
 def test_a_version_that_a_client_holds_outlives_a_vacuum(table: RemoteTable, stored: Table) -> None:
