@@ -130,22 +130,45 @@ class ClientSession:
         return found
 
     def release(self, numbers: Iterable[int]) -> None:
-        """Closes objects that the client needs no longer, and what belongs to them."""
+        """Closes objects that the client needs no longer, and what belongs to them.
+
+        An object with a call that runs is closed behind it, and not waited for: the client that releases a
+        session may be the one that reads its rows.
+        """
         for number in numbers:
-            with self._lock:
-                found = self._objects.pop(number, None)
-                own = [key for key, each in self._objects.items() if found and each.owner == number]
-                others = [self._objects.pop(key) for key in own]
-            for each in [found, *others]:
-                if each is not None:
-                    close(each)
+            taken = self._taken(number)
+            if not taken:
+                continue
+            lock = taken[0].lock  # what belongs to an object has its lock
+            if lock.acquire(blocking=False):
+                try:
+                    close_all(taken)
+                finally:
+                    lock.release()
+            else:
+                threading.Thread(target=close_all, args=(taken,), name="release", daemon=True).start()
 
     def end(self) -> None:
         """Closes everything, the newest first; calls that run are waited for, object by object."""
         with self._lock:
             self._has_ended = True
             numbers = sorted(self._objects, reverse=True)
-        self.release(numbers)
+        for number in numbers:
+            close_all(self._taken(number))
+
+    def _taken(self, number: int) -> list[Held]:
+        """Takes out an object, and what belongs to it; the client can call them no longer."""
+        with self._lock:
+            found = self._objects.pop(number, None)
+            own = [key for key, each in self._objects.items() if found and each.owner == number]
+            others = [self._objects.pop(key) for key in own]
+        return [] if found is None else [found, *others]
+
+
+def close_all(objects: Iterable[Held]) -> None:
+    """Ends objects; see `close`."""
+    for each in objects:
+        close(each)
 
 
 def close(held: Held) -> None:

@@ -325,6 +325,20 @@ def test_a_query_is_sent_while_it_runs(remote: RemoteStore) -> None:
     assert session.stream("SELECT v FROM t ORDER BY k").read_all().to_pydict() == {"v": ["a", "b"]}  # type: ignore[arg-type,attr-defined]
 
 
+def test_a_closed_session_with_rows_to_be_read_holds_up_no_call(remote: RemoteStore, stored: Table) -> None:
+    """The release waited for the rows to be read, and the next call for the release."""
+    stored.upsert(pa.table({"k": range(600), "v": ["x" * 200] * 600}))
+    with Session(remote, "db") as session:
+        reader: Any = session.stream("SELECT a.v FROM t a CROSS JOIN t b")  # type: ignore[arg-type]
+        first = reader.read_next_batch()
+    calling = threading.Thread(target=remote.table, args=("db.t",), daemon=True)
+    calling.start()
+    calling.join(60)
+    is_held_up = calling.is_alive()
+    assert first.num_rows + sum(batch.num_rows for batch in reader) == 600 * 600
+    assert not is_held_up
+
+
 def test_a_wrong_password_is_refused(server: FlightSqlServer, store: Store) -> None:
     store.accounts.create("reader", "a-word")
     with pytest.raises(AccessDeniedError, match="Access denied for user 'reader'"):
