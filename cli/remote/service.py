@@ -222,7 +222,7 @@ class RemoteService:
         session = owner.held("Session", request.get("on")).value
         number, processes = session.server.connection_id, self._sessions.processes
         given = _arguments(request)
-        text = str(given.get("text", given.get("query", "")))
+        text = str(given.get("query" if request["call"] == "Session.stream" else "text", ""))
         client = replace(caller.client, connection=number, database=session.database or "")
         event = Event("statement", client, text, bytes_received=len(text))
         with caller.admitted(), self._sessions.audited(event):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,8 @@ from seqstore import (
     Table,
     TransactionOptions,
 )
+from seqstore.cli.clients.audit_log import FILE, AuditLog
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote.store_calls import STORE_ARGUMENTS
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.loaders.broker.spec import DataDescription, LoadSpec
@@ -331,6 +335,23 @@ def test_each_argument_of_a_call_of_the_store_is_checked(user: RemoteStore, stor
             given = {**ARGUMENTS.get(f"Store.{name}", {}), argument: NAMING[argument]}
             with pytest.raises((AccessDeniedError, NotFoundError)):
                 user.call(name, given)
+
+
+def test_the_audit_log_has_the_query_that_ran(store: Store, stored: Table, tmp_path: Path) -> None:
+    """A message with a text beside its query was logged with that text."""
+    audit = AuditLog(tmp_path / "audit")
+    audit.start()
+    server = FlightSqlServer(ServerSessions(store, audit=audit), "127.0.0.1", 0)
+    with client(server) as remote:
+        session: Any = Session(remote, "db")
+        given = {"query": "SELECT v FROM t", "text": "SELECT 1"}
+        assert remote.connection.reader(session.request("stream", given)).read_all().num_rows == 2
+    server.stop()
+    audit.stop()
+    lines = [json.loads(line) for line in (tmp_path / "audit" / FILE).read_text().splitlines()]
+    statements = [line["statement"] for line in lines if line["event"] == "statement"]
+    assert "SELECT v FROM t" in statements
+    assert "SELECT 1" not in statements
 
 
 def test_the_session_of_another_user_is_unknown(user: RemoteStore, remote: RemoteStore) -> None:
