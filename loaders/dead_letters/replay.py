@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from seqstore.loaders.begin import begin
+from seqstore.loaders.csv.open_field import LEFT_OPEN, left_open
 from seqstore.loaders.dead_letters.letters import SUFFIX
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.row_buffer import RowBuffer
@@ -82,6 +83,15 @@ class _Body:
         if self._is_of_many_lines:
             return self.lines[0].encode("utf-8", "surrogatepass")
         return "".join(f"{line}\n" for line in self.lines).encode("utf-8", "surrogatepass")
+
+    def left_open(self) -> tuple[list[int], str]:
+        """Returns the lines that leave an enclosed field open, counted from 0, and the reason of each."""
+        options = self.options()
+        if not options.is_csv:
+            return [], ""
+        texts = [line.encode("utf-8", "surrogatepass") for line in self.lines]
+        reason = LEFT_OPEN.format(options.csv.enclose.decode("latin-1"))
+        return left_open(pa.array(texts, pa.large_binary()), options.csv), reason
 
     def without(self, lines: set[int]) -> _Body:
         """Returns the body without some of its lines."""
@@ -161,7 +171,10 @@ def _is_empty(row: Mapping[str, Any]) -> bool:
 def _load(transaction: Transaction, table: Table, body: _Body, done: Replayed) -> tuple[str, ...]:
     """Loads the letters of a body that can be loaded now; returns their ids."""
     try:
-        bad = _tried(table, body)
+        unclosed, reason = body.left_open()  # they would take in the lines behind them
+        done.left += [(body.ids[line], reason) for line in unclosed]
+        body = body.without(set(unclosed))
+        bad = _tried(table, body) if body.ids else {}
     except (InvalidInputError, pa.ArrowException) as error:
         if len(body.ids) > 1 and _takes_rows(table, body):
             first, second = body.halves()  # one of their texts is none of its format

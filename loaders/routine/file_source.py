@@ -122,12 +122,8 @@ def file_bodies(spec: RoutineSpec, registries: Sequence[str], file: InputFile) -
             f"{file.name}: expected lines of csv or json, which name their tables, found {options.format}",
             kind="bad_load",
         )
-    is_json = options.format == "json"
     with file.open() as opened:
-        plain = open_compressed(opened, options.compression)
-        yield from bodies_of_lines(
-            plain, is_json=is_json, line_end=b"\n" if is_json else options.csv.delimiter
-        )
+        yield from bodies_of_lines(open_compressed(opened, options.compression), options)
 
 
 def complete_path(

@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from seqstore.loaders.avro.messages import AvroMessages
 from seqstore.loaders.avro.registry import with_registry
 from seqstore.loaders.changes.keyed_messages import keyed_messages
-from seqstore.loaders.headers import CHANGE_FORMATS
 from seqstore.loaders.routine.change_messages import change_bodies
 from seqstore.loaders.routine.kafka_properties import (
     BEGINNING,
@@ -70,7 +69,7 @@ class KafkaSource:
         self._group = self._given.group_id or f"{spec.name}_{uuid.uuid4()}"  # of jobs of before it was kept
         self._wanted_offsets = wanted_offsets
         options = spec.options("")
-        self._format, self._is_multi = options.format, spec.is_multi
+        self._options, self._is_multi = options, spec.is_multi
         self._zone = options.time_zone
         avro = spec.avro_options("")
         given = None if avro is None else with_registry(avro, registries).avro
@@ -197,7 +196,7 @@ class KafkaSource:
 
     @property
     def _has_keys(self) -> bool:
-        return self._format in CHANGE_FORMATS
+        return self._options.is_changes
 
     def _piece(self, span: Span, rows: pa.Table) -> Piece:
         if np.any(np.diff(rows.column("offset").to_numpy()) < 0):  # Spark promises no order
@@ -206,11 +205,11 @@ class KafkaSource:
         if self._has_keys:
             keys = rows.column("key").combine_chunks()
             keyed = keyed_messages(keys, messages) if self._avro is None else self._avro.lines(keys, messages)
-            bodies = list(change_bodies(keyed, self._format, is_multi=self._is_multi))
+            bodies = list(change_bodies(keyed, self._options.format, is_multi=self._is_multi))
         else:
             if self._avro is not None:
                 messages = self._avro.lines(messages, messages)
-            bodies = list(bodies_of(messages, is_json=self._format == "json", is_multi=self._is_multi))
+            bodies = list(bodies_of(messages, self._options, is_multi=self._is_multi))
         return Piece(span, lambda: bodies, sum(body.size for body in bodies))
 
     # ------------------------------------------------------------------------------------------ offsets

@@ -3,6 +3,9 @@
 There a message is `table|data` (R3): the text before the first `|` is the name of a table of the job's
 database, the rest is a row in the job's format. A message without a name is a bad row. Messages of one table
 keep their order.
+
+A message decides about no other one. CSV that is no text, or that leaves an enclosed field open, would do so
+once the messages are joined: it would take in those behind it, or end the task. Such a message is a bad row.
 """
 
 from __future__ import annotations
@@ -15,49 +18,52 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqstore.loaders.csv.open_field import LEFT_OPEN, left_open
 from seqstore.loaders.error_log import ROWS_MAX
+from seqstore.loaders.headers import CsvOptions, StreamLoadOptions
 from seqstore.loaders.routine.source import Body
 from seqstore.loaders.source import BadRow, Place, shown
 from seqstore.store.errors import InvalidInputError
 
 _SIGN: Final = b"|"
 _EMPTY: Final = BadRow(Place(0, ""), "the message is empty")
+_NO_TEXT: Final = "the message is not encoded in UTF-8"
 _NAMELESS: Final = "the message names no table: expected table|data"
 _BLOCK_BYTES: Final = 16 << 20
 _LINE_BYTES_MAX: Final = 100 << 20
 _MARK: Final = b"\xef\xbb\xbf"  # of UTF-8, which some editors begin files with
 
 
-def bodies_of(
-    messages: pa.Array, *, is_json: bool, is_multi: bool, line_end: bytes = b"\n"
-) -> Iterator[Body]:
+def bodies_of(messages: pa.Array, options: StreamLoadOptions, *, is_multi: bool) -> Iterator[Body]:
     """Bodies of messages, which are empty, NULL, or bytes.
 
     Args:
-        is_multi: they name their tables.
-        line_end: the bytes that end a line of the bodies.
+        options: that the bodies are read by, CSV or JSON.
+        is_multi: the messages name their tables.
     """
     texts = pc.fill_null(messages.cast(pa.large_binary()), b"")
     if not is_multi:
-        yield _body("", texts, is_json=is_json, line_end=line_end)
+        yield _body("", texts, options)
         return
     for table, rows in _by_table(texts):
         if table:
-            yield _body(table, rows, is_json=is_json, line_end=line_end)
+            yield _body(table, rows, options)
         else:
             bad = [_nameless(row.as_py()) for row in rows[:ROWS_MAX]]
             yield Body(BytesIO, bad_count=len(rows), bad=bad)
 
 
-def bodies_of_lines(file: BinaryIO, *, is_json: bool, line_end: bytes) -> Iterator[Body]:
+def bodies_of_lines(file: BinaryIO, options: StreamLoadOptions) -> Iterator[Body]:
     """Bodies of a file whose lines are messages of many tables; blank lines are none.
 
     Args:
         file: plain bytes.
+        options: that the bodies are read by, CSV or JSON.
 
     Raises:
         InvalidInputError: a line is too long.
     """
+    line_end = line_end_of(options)
     rest = file.read(len(_MARK)).removeprefix(_MARK)
     while piece := file.read(_BLOCK_BYTES):
         whole, found, rest = (rest + piece).rpartition(line_end)
@@ -67,14 +73,19 @@ def bodies_of_lines(file: BinaryIO, *, is_json: bool, line_end: bytes) -> Iterat
                 kind="data_quality",
             )
         if found:
-            yield from _bodies_of_block(whole, is_json=is_json, line_end=line_end)
-    yield from _bodies_of_block(rest, is_json=is_json, line_end=line_end)
+            yield from _bodies_of_block(whole, options)
+    yield from _bodies_of_block(rest, options)
 
 
-def _bodies_of_block(block: bytes, *, is_json: bool, line_end: bytes) -> Iterator[Body]:
-    lines = pa.array(block.split(line_end), pa.large_binary())
+def line_end_of(options: StreamLoadOptions) -> bytes:
+    """Returns the bytes that end a line of bodies that are CSV or JSON."""
+    return options.csv.delimiter if options.is_csv else options.json.delimiter
+
+
+def _bodies_of_block(block: bytes, options: StreamLoadOptions) -> Iterator[Body]:
+    lines = pa.array(block.split(line_end_of(options)), pa.large_binary())
     kept = lines.filter(pc.invert(pc.is_in(lines, pa.array([b"", b"\r"], lines.type))))
-    yield from bodies_of(kept, is_json=is_json, is_multi=True, line_end=line_end)
+    yield from bodies_of(kept, options, is_multi=True)
 
 
 def _by_table(texts: pa.Array) -> Iterator[tuple[str, pa.Array]]:
@@ -101,9 +112,62 @@ def _by_table(texts: pa.Array) -> Iterator[tuple[str, pa.Array]]:
         begin += count
 
 
-def _body(table: str, texts: pa.Array, *, is_json: bool, line_end: bytes) -> Body:
-    lines, empty = lines_of(texts, is_json=is_json, line_end=line_end)
-    return Body(lambda: BytesIO(lines), table, empty, [_EMPTY] * min(empty, ROWS_MAX), len(lines))
+def _body(table: str, texts: pa.Array, options: StreamLoadOptions) -> Body:
+    line_end = line_end_of(options)
+    reasons = dict.fromkeys(_blank(texts, options), _EMPTY.reason)
+    if options.is_csv:
+        reasons |= _disturbing(texts, options.csv)
+    if not reasons:
+        lines = lines_of(texts, is_json=not options.is_csv, line_end=line_end)[0]
+        return Body(lambda: BytesIO(lines), table, size=len(lines))
+    wrong = sorted(reasons)
+    kept = np.delete(np.arange(len(texts)), wrong)
+    lines = lines_of(texts.take(pa.array(kept)), is_json=not options.is_csv, line_end=line_end)[0]
+    listed = wrong if options.dead_letters else wrong[:ROWS_MAX]
+    bad = [BadRow(Place(0, _whole(texts[row].as_py(), options)), reasons[row]) for row in listed]
+    return Body(lambda: BytesIO(lines), table, len(wrong), bad, len(lines))
+
+
+def _blank(texts: pa.Array, options: StreamLoadOptions) -> list[int]:
+    """Returns the positions of messages without a line that is read as a row (R36)."""
+    line_end = line_end_of(options)
+    begins = pc.equal(pc.binary_length(texts), 0)
+    for blank in (line_end, b"\r") if options.is_csv else (b" ", b"\t", b"\r", b"\n"):
+        begins = pc.or_(begins, pc.starts_with(texts, blank))
+    chosen = np.flatnonzero(begins.to_numpy(zero_copy_only=False)).tolist()
+    found = zip(chosen, texts.take(pa.array(chosen, pa.int64())).to_pylist(), strict=True)
+    if not options.is_csv:
+        return [row for row, text in found if not text.strip()]
+    passed = (b"", b"\r") if line_end == b"\n" else (b"",)
+    return [row for row, text in found if all(line in passed for line in text.split(line_end))]
+
+
+def _disturbing(texts: pa.Array, csv: CsvOptions) -> dict[int, str]:
+    """Returns the positions of CSV messages that would change the rows of others, each with the reason."""
+    rows = np.arange(len(texts))
+    found: dict[int, str] = {}
+    try:
+        texts.cast(pa.large_string())
+    except pa.ArrowInvalid:
+        is_text = np.fromiter((_is_text(each.as_py()) for each in texts), bool, len(texts))
+        found = dict.fromkeys(rows[~is_text].tolist(), _NO_TEXT)
+        rows = rows[is_text]
+        texts = texts.take(pa.array(rows))
+    reason = LEFT_OPEN.format(csv.enclose.decode("latin-1"))
+    return found | dict.fromkeys(rows[left_open(texts, csv)].tolist(), reason)
+
+
+def _is_text(message: bytes) -> bool:
+    try:
+        message.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _whole(message: bytes, options: StreamLoadOptions) -> str:
+    """Returns the text of a bad message; dead letters keep the whole one."""
+    return message.decode("utf-8", "backslashreplace") if options.dead_letters else shown(message)
 
 
 def _nameless(message: bytes) -> BadRow:

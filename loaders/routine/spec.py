@@ -114,6 +114,22 @@ class RoutineSpec(RowsSpec):
                 f"format: expected csv, json or a change stream {where}, found {options.format}",
                 kind="bad_property",
             )
+        if self.line_delimiter and (self.source == KAFKA or options.is_changes):
+            self._check_line_delimiter(options)
+
+    def _check_line_delimiter(self, options: StreamLoadOptions) -> None:
+        """Checks that the end of a message is where its bytes end (R36)."""
+        if not options.is_csv:
+            raise _bad(
+                f"LINES TERMINATED BY: a message of format {self.properties['format']} is one document; "
+                "leave the clause out"
+            )
+        end = options.csv.delimiter
+        if any(end.startswith(end[at:]) for at in range(1, len(end))):
+            raise _bad(
+                f"LINES TERMINATED BY {self.line_delimiter!r} FROM KAFKA: expected a text that does not end "
+                "as it begins, else the end of a message may be taken for a part of it"
+            )
 
     def _check_delta(self, target: Target | None) -> None:
         """Checks a job that follows a Delta table: its changes tell what is deleted."""
@@ -189,6 +205,9 @@ class RoutineSpec(RowsSpec):
                 headers["columns"] = ", ".join([*listed, *self.assignments])
         elif self.is_multi or self.source == KAFKA:
             headers["read_json_by_line"] = "true"  # R36: a message is a document, whatever its parts
+        file_format = text_format(headers.get("format", "csv"))
+        if file_format in CHANGE_FORMATS or (self.source == KAFKA and file_format == "json"):
+            headers["line_delimiter"] = ""  # jobs of before may have the clause
         return {name: value for name, value in headers.items() if value}
 
     def _default_format(self, by_suffix: str) -> str:

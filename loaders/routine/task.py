@@ -211,14 +211,14 @@ class TaskRun:
     def _read_body(self, to: Destination, piece: Piece, body: Body) -> None:
         self._counts.filtered += body.bad_count
         self._counts.unselected += body.passed
-        origin = self._origin_of_bad(to, piece, body)
-        for row in body.bad:
-            self._note(row, origin)
-        if not body.has_rows or (self._spec.is_multi and not body.table):
-            return
-        rows = self._rows_of(to, body)
+        where = self._origin_of_bad(to, piece, body)
+        is_read = body.has_rows and not (self._spec.is_multi and not body.table)
+        rows = self._rows_of(to, body) if is_read else None
         if rows is None:
-            self._refuse(body, origin)
+            for row in body.bad:
+                self._note(row, where)
+            if is_read:
+                self._refuse(body, where)
             return
         options = self._options(piece, body)
         if options.evolves and options.is_csv:
@@ -227,6 +227,8 @@ class TaskRun:
         origin = _Origin(_where(piece, body))
         if self._keeps:
             origin = self._origin(to, piece, body, options, rows.target)
+        for row in body.bad:
+            self._note(row, origin if row.place.text else where)  # an empty message has no letter
         rows.begin(origin)
         with ExitStack() as opened:
             stream = opened.enter_context(body.open())

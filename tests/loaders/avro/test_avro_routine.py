@@ -13,7 +13,7 @@ import pytest
 from seqstore import Session, Settings, Store
 from seqstore.loaders.avro.messages import AvroMessages
 from seqstore.loaders.avro.registry import with_registry
-from seqstore.loaders.headers import parse_headers
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.kafka_source import KafkaSource
 from seqstore.loaders.routine.runner import RoutineRunner
@@ -95,7 +95,7 @@ def source(settings: Settings, file_format: str, *, is_multi: bool) -> KafkaSour
     assert options is not None
     made = KafkaSource.__new__(KafkaSource)
     made._avro, made._is_multi = AvroMessages(options), is_multi
-    made._format = "debezium_json" if options.is_changes else "json"
+    made._options = StreamLoadOptions(format="debezium_json" if options.is_changes else "json")
     return made
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import InvalidInputError, Store
+from seqstore.loaders.headers import StreamLoadOptions
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner
@@ -36,6 +37,7 @@ class Log:
         self.piece_offsets = 10
         self.is_away = False
         self.is_multi = False
+        self.options = StreamLoadOptions()
         self.closed = 0
         self.id = "first"
         self.reading = threading.Event()
@@ -63,7 +65,7 @@ class Log:
                 self.go_on.wait(60)
                 end = min(start + self.piece_offsets, span.end)
                 lines = pa.array(self.lines[span.partition][start:end], pa.string()).cast(pa.binary())
-                bodies = list(bodies_of(lines, is_json=False, is_multi=self.is_multi))
+                bodies = list(bodies_of(lines, self.options, is_multi=self.is_multi))
                 size = sum(body.size for body in bodies)
                 yield Piece(Span(span.partition, start, end), partial(list, bodies), size)
 

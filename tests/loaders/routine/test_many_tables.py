@@ -14,6 +14,7 @@ import pytest
 
 from seqstore import InvalidInputError, NotFoundError, Store
 from seqstore.loaders.changes.keyed_messages import keyed_messages
+from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.job_runner import JobRunner
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -244,13 +245,13 @@ def test_a_file_without_a_table_says_the_same(tmp_path: Path) -> None:
 def test_messages_are_taken_apart_whatever_is_in_them() -> None:
     """R3, R36: bytes that are no text, line ends within a message, NULL, many tables"""
     messages = pa.array([b"t|a\xff|b", None, b"u|1\n2", b"t|", b"|x", b"t|c", b"\xff|d"], pa.binary())
-    found = {body.table: body for body in bodies_of(messages, is_json=False, is_multi=True)}
+    found = {body.table: body for body in bodies_of(messages, StreamLoadOptions(), is_multi=True)}
     texts = {table: body.open().read() for table, body in found.items()}
-    assert texts == {"t": b"a\xff|b\nc\n", "": b"", "u": b"1\n2\n", "\\xff": b"d\n"}
-    assert {table: body.bad_count for table, body in found.items()} == {"t": 1, "": 2, "u": 0, "\\xff": 0}
-    sliced = list(bodies_of(messages[2:3], is_json=True, is_multi=True))
+    assert texts == {"t": b"c\n", "": b"", "u": b"1\n2\n", "\\xff": b"d\n"}
+    assert {table: body.bad_count for table, body in found.items()} == {"t": 2, "": 2, "u": 0, "\\xff": 0}
+    sliced = list(bodies_of(messages[2:3], StreamLoadOptions(format="json"), is_multi=True))
     assert [(body.table, body.open().read()) for body in sliced] == [("u", b"1 2\n")]
-    assert list(bodies_of(messages[:0], is_json=True, is_multi=True)) == []
+    assert list(bodies_of(messages[:0], StreamLoadOptions(format="json"), is_multi=True)) == []
 
 
 def test_lines_of_a_file_end_as_the_job_says(tmp_path: Path) -> None:
@@ -265,7 +266,7 @@ def test_lines_of_a_file_end_as_the_job_says(tmp_path: Path) -> None:
 
     found: dict[str, bytes] = {}
     with Slow(file) as slow:
-        for body in bodies_of_lines(cast(BinaryIO, slow), is_json=False, line_end=b"##"):
+        for body in bodies_of_lines(cast(BinaryIO, slow), parse_headers({"line_delimiter": "##"})):
             found[body.table] = found.get(body.table, b"") + body.open().read()
     expected = {f"t{n}": "".join(f"{m}##" for m in range(n, 1000, 3)).encode() for n in range(3)}
     assert found == expected
@@ -319,6 +320,17 @@ def test_kafka_messages_become_lines_of_key_and_value() -> None:
     values = pa.array([None, b'{"a":\r\n1}', b'{"a":\t2}'], pa.binary())
     found = keyed_messages(keys, values).to_pylist()
     assert found == [b'{"k": 1}\tnull', b'\t{"a":  1}', b'{"k": 2}\t{"a": 2}']
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json"])
+def test_lines_of_many_tables_end_where_the_clause_says(
+    store: Store, session: Session, tmp_path: Path, file_format: str
+) -> None:
+    """R3: JSON was cut at line feeds and then read with the other line end, so each task failed."""
+    lines = {"csv": ["1,a", "2,b"], "json": ['{"k": 1, "name": "a"}', '{"k": 2, "name": "b"}']}[file_format]
+    make(session, tmp_path, f'{CSV}, LINES TERMINATED BY "##"', f"'format' = '{file_format}'")
+    put(tmp_path, "1.txt", "##".join(f"users|{each}" for each in lines) + "##")
+    assert (drain(store).statistic.loaded_rows, rows(session, "users")) == (2, [(1, "a"), (2, "b")])
 
 
 def test_messages_that_lack_values_keep_the_stored_ones_in_many_tables(
