@@ -103,10 +103,15 @@ def _run_processes(data_dir: Path, flights: int) -> None:
         for name in FEEDS
     }
     failed = []
-    for name, process in running.items():
-        _, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
-        if process.returncode:
-            failed.append(f"the feed {name} ended with {process.returncode}: {errors.strip()[-500:]}")
+    try:
+        for name, process in running.items():
+            _, errors = process.communicate(timeout=_TIMEOUT_SECONDS)
+            if process.returncode:
+                failed.append(f"the feed {name} ended with {process.returncode}: {errors.strip()[-500:]}")
+    finally:
+        for process in running.values():  # none outlives an interrupt or the time-out of another one
+            process.kill()
+            process.wait()
     if failed:
         raise StoreError("; ".join(failed), kind="demo_failed")
 

@@ -12,9 +12,11 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from threading import Thread
+from typing import IO, BinaryIO, cast
 
 from seqstore.loaders.broker.jobs import LoadJobs
 from seqstore.loaders.broker.run import BrokerLoad
@@ -78,32 +80,50 @@ def resume(store: Store) -> list[int]:
 def _start(path: Path, order_for: Callable[[int], Order | None], label: str) -> int | StoreError | None:
     """Starts a worker and sends it the order that `order_for` has for its process id; None ends it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    with subprocess.Popen(
+    worker = subprocess.Popen(
         [sys.executable, "-m", "seqstore.loaders.broker.worker", str(path)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env=environment,
-    ) as worker:
-        assert worker.stdin is not None
-        assert worker.stdout is not None
-        try:
-            order = order_for(worker.pid)
-            pickle.dump(order, worker.stdin)
-            worker.stdin.close()
-            if order is None:
-                worker.wait()
-                return None
-            answer: int | StoreError = pickle.load(worker.stdout)
-        except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
-            raise UnavailableError(
-                f"load {label!r}: the process that was to run it ended with {worker.wait()}; try again",
-                kind="worker",
-            ) from error
-        # The job outlives this process: the end of the block must not wait for it.
-        worker.returncode = 0
+    )
+    try:
+        return _answer(worker, order_for(worker.pid), label)
+    finally:
+        for pipe in (worker.stdin, worker.stdout):
+            with suppress(OSError):
+                cast(IO[bytes], pipe).close()  # without an order the worker ends
+        _reap(worker)
+
+
+def _answer(worker: subprocess.Popen[bytes], order: Order | None, label: str) -> int | StoreError | None:
+    """Sends a worker its order; returns what it reports, None without an order."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        pickle.dump(order, worker.stdin)
+        worker.stdin.close()
+        if order is None:
+            worker.wait()
+            return None
+        answer: int | StoreError = pickle.load(worker.stdout)
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError) as error:
+        raise UnavailableError(
+            f"load {label!r}: the process that was to run it ended with {worker.wait()}; try again",
+            kind="worker",
+        ) from error
     return answer
+
+
+def _reap(worker: subprocess.Popen[bytes]) -> None:
+    """Reads the status of a worker once it ends: else it stays a zombie as long as this process lives.
+
+    The job outlives the statement that began it, so a thread waits. Where none can be started, `subprocess`
+    looks at the worker before it starts the next process.
+    """
+    with suppress(RuntimeError):
+        Thread(target=worker.wait, name=f"end of process {worker.pid}", daemon=True).start()
 
 
 def main(path: Path, given: BinaryIO, answers: BinaryIO) -> None:

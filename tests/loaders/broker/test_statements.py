@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from seqstore import InvalidInputError, LabelExistsError, NotFoundError, Store, StoreError
@@ -71,6 +72,27 @@ def test_a_statement_loads_several_tables_in_the_background(session: Session, tm
     assert ask(session, "SELECT k, v FROM two") == [{"k": 7, "v": "z"}]
     with pytest.raises(LabelExistsError, match=r"Label \[first\] has already been used"):
         ask(session, statement)
+
+
+def test_the_process_of_a_job_leaves_no_zombie(session: Session, tmp_path: Path) -> None:
+    """Each statement left one as long as the server ran: of a job that ended, and of one that was refused."""
+    this = psutil.Process()
+    before = {child.pid for child in this.children()}
+    (tmp_path / "files" / "a.csv").write_text("1,a,1\n")
+    statement = f"""LOAD LABEL db.first (DATA INFILE ("{tmp_path}/files/a.csv") INTO TABLE one
+        COLUMNS TERMINATED BY "," ORDER BY s) WITH LOCAL ()"""
+    ask(session, statement)
+    assert wait_for(session, "first")["State"] == "FINISHED"
+    with pytest.raises(LabelExistsError):
+        ask(session, statement)
+
+    def left() -> list[psutil.Process]:
+        return [child for child in this.children() if child.pid not in before]
+
+    deadline = time.monotonic() + 100
+    while left():
+        assert time.monotonic() < deadline, left()
+        time.sleep(0.05)
 
 
 def test_a_job_without_rights_to_its_files_is_cancelled(session: Session, tmp_path: Path) -> None:
