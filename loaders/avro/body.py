@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
-from seqstore.loaders.avro.messages import HEAD_BYTES, MAGIC, AvroMessages, UndecodableError, decode
-from seqstore.loaders.avro.writer_schema import WriterSchema, avro_library, parsed
+from seqstore.loaders.avro.container import BLOCK_BYTES_MAX, Block, Container
+from seqstore.loaders.avro.messages import HEAD_BYTES, MAGIC, AvroMessages, UndecodableError
+from seqstore.loaders.avro.writer_schema import WriterSchema, parsed
 from seqstore.loaders.changes.field_type import FieldType, row_types_of
 from seqstore.loaders.compress import open_compressed
 from seqstore.loaders.headers import AvroOptions, StreamLoadOptions
@@ -21,6 +21,7 @@ from seqstore.store.errors import InvalidInputError
 
 _CONTAINER: Final = b"Obj\x01"
 _PIECE_BYTES: Final = 1 << 20
+_EMPTY_MAX: Final = 1_000_000
 _NO_NUMBER: Final = -1  # of a schema in the head of a file
 
 
@@ -96,7 +97,7 @@ class AvroBody(io.RawIOBase):
         if head.startswith(_CONTAINER):
             return self._of_container()
         if head.startswith(MAGIC):
-            return self._of_messages()
+            return self._of_messages(head)
         raise InvalidInputError(
             f"the body is no Avro: expected an object container file ({_CONTAINER[:3].decode()}) or messages "
             f"of a schema registry (0), found {head.hex(' ')}",
@@ -104,40 +105,42 @@ class AvroBody(io.RawIOBase):
         )
 
     def _of_container(self) -> Iterator[bytes]:
-        blocks = decode(partial(avro_library().block_reader, self._body))
-        schema = self.schema = parsed([blocks.writer_schema], is_changes=self._options.is_changes)
-        return self._of_blocks(blocks, schema)
+        container = Container(self._body)
+        schema = self.schema = parsed([container.schema], is_changes=self._options.is_changes)
+        return self._of_blocks(container.blocks(), schema)
 
-    def _of_blocks(self, blocks: Any, schema: WriterSchema) -> Iterator[bytes]:
-        read = avro_library().schemaless_reader
-        while (block := decode(partial(next, blocks, None))) is not None:
-            for _ in range(block.num_records):
-                value = decode(partial(read, block.bytes_, schema.decoder))
+    def _of_blocks(self, blocks: Iterator[Block], schema: WriterSchema) -> Iterator[bytes]:
+        for block in blocks:
+            if not schema.bounds.has_bytes and block.count > _EMPTY_MAX:
+                raise UndecodableError(
+                    f"a block has {block.count} values without bytes, expected {_EMPTY_MAX} at most",
+                    kind="data_quality",
+                )
+            stream = io.BytesIO(block.data)
+            for _ in range(block.count):
+                value = self._messages.value(schema, block.data, stream)
                 yield self._messages.line_of(schema, value, _NO_NUMBER)
 
-    def _of_messages(self) -> Iterator[bytes]:
-        number = self._number()
-        if number is None:
-            return iter(())
-        self.schema = self._messages.schema(number)
-        return self._of_values(number)
+    def _of_messages(self, head: bytes) -> Iterator[bytes]:
+        if len(head) == HEAD_BYTES:
+            self.schema = self._messages.schema(int.from_bytes(head[1:], "big"))
+        return self._of_values()
 
-    def _of_values(self, number: int | None) -> Iterator[bytes]:
-        while number is not None:
-            yield self._messages.value_line(number, self._body)
-            number = self._number()
-
-    def _number(self) -> int | None:
-        """Returns the id of the next message's schema, None at the end."""
-        head = self._body.read(HEAD_BYTES)
-        if not head:
-            return None
-        if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
-            raise UndecodableError(
-                f"expected the byte 0 and the id of a schema behind a message, found {head.hex(' ')}",
-                kind="data_quality",
-            )
-        return int.from_bytes(head[1:], "big")
+    def _of_values(self) -> Iterator[bytes]:
+        """Yields the messages; one that the bytes read so far do not hold is tried again with more."""
+        data, at = self._body.read1(_PIECE_BYTES), 0
+        while data:
+            try:
+                line, at = self._messages.value_line(data, at)
+            except UndecodableError:
+                more = self._body.read(max(_PIECE_BYTES, len(data) - at))
+                if not more or len(data) - at > BLOCK_BYTES_MAX:
+                    raise
+                data, at = data[at:] + more, 0
+                continue
+            yield line
+            if at == len(data):
+                data, at = self._body.read1(_PIECE_BYTES), 0
 
 
 class _Raw(io.RawIOBase):

@@ -24,6 +24,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from seqstore.loaders.avro.registry import SETTING, UnknownSchemaError
+from seqstore.loaders.avro.value_bounds import ValueBoundsError
 from seqstore.loaders.avro.writer_schema import WriterSchema, avro_library, registered
 from seqstore.loaders.headers import AvroOptions
 from seqstore.loaders.source import unreadable
@@ -68,14 +69,30 @@ class AvroMessages:
             found = [self._row(each) if each else b"" for each in values.to_pylist()]
         return pa.array(found, pa.large_binary())
 
-    def value_line(self, number: int, stream: io.BufferedIOBase) -> bytes:
-        """Returns the next value of a stream as a line.
+    def value_line(self, data: bytes, at: int) -> tuple[bytes, int]:
+        """Returns the message at a position as a line, and the position behind it.
 
         Raises:
             UndecodableError: it cannot be decoded, so nor can what follows it.
         """
-        schema = self.schema(number)
-        return self.line_of(schema, decode(partial(self._read, stream, schema.decoder)), number)
+        schema, number = self._headed(data, at)
+        stream = io.BytesIO(data)
+        stream.seek(at + HEAD_BYTES)
+        return self.line_of(schema, self.value(schema, data, stream), number), stream.tell()
+
+    def value(self, schema: WriterSchema, data: bytes, stream: io.BytesIO) -> Any:
+        """Returns the next value of a stream.
+
+        Args:
+            data: all bytes of the stream.
+
+        Raises:
+            UndecodableError: the bytes are none of the schema.
+            ValueBoundsError: the value takes too much memory, or is nested too deep.
+        """
+        if not schema.bounds.is_safe(len(data) - stream.tell()):
+            decode(partial(schema.bounds.check, data, stream.tell()))
+        return decode(partial(self._read, stream, schema.decoder))
 
     def line_of(self, schema: WriterSchema, value: Any, number: int) -> bytes:
         """Returns a decoded value as a line."""
@@ -112,18 +129,24 @@ class AvroMessages:
         return head + text + b"}"
 
     def _decoded(self, data: bytes) -> tuple[WriterSchema, int, bytes]:
-        if len(data) < HEAD_BYTES or not data.startswith(MAGIC):
-            raise _undecodable(
-                f"expected the byte 0 and the id of a schema, found {data[:HEAD_BYTES].hex(' ')}"
-            )
-        number = int.from_bytes(data[1:HEAD_BYTES], "big")
-        schema = self.schema(number)
+        schema, number = self._headed(data, 0)
         stream = io.BytesIO(data)
         stream.seek(HEAD_BYTES)
-        value = decode(partial(self._read, stream, schema.decoder))
+        try:
+            value = self.value(schema, data, stream)
+        except ValueBoundsError as error:
+            raise _undecodable(error.message) from error
         if stream.tell() != len(data):
             raise _undecodable(f"{len(data) - stream.tell()} bytes are behind the value of schema {number}")
         return schema, number, json_of(value)
+
+    def _headed(self, data: bytes, at: int) -> tuple[WriterSchema, int]:
+        """Returns the schema that a message begins with, and its id."""
+        head = data[at : at + HEAD_BYTES]
+        if len(head) < HEAD_BYTES or not head.startswith(MAGIC):
+            raise _undecodable(f"expected the byte 0 and the id of a schema, found {head.hex(' ')}")
+        number = int.from_bytes(head[1:], "big")
+        return self.schema(number), number
 
     def schema(self, number: int) -> WriterSchema:
         """Returns the schema of an id.
@@ -159,9 +182,12 @@ def decode(read: Callable[[], Any]) -> Any:
 
     Raises:
         UndecodableError: the bytes are none of the schema.
+        ValueBoundsError: the value takes too much memory.
     """
     try:
         return read()
+    except (ValueBoundsError, UndecodableError):
+        raise
     except (EOFError, IndexError) as error:
         raise _undecodable("the bytes end before the value does") from error
     except Exception as error:  # fastavro's have no common class

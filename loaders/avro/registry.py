@@ -134,7 +134,7 @@ class SchemaRegistry:
             if error.code == 404:
                 raise UnknownSchemaError(f"the registry {given.url} has no {what}", kind="schema") from error
             raise self._unavailable(what, f"answers {error.code} {error.reason}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise self._unavailable(what, str(getattr(error, "reason", error))) from error
         if not isinstance(told, dict):
             raise self._unavailable(what, "answers no JSON object")
@@ -171,5 +171,5 @@ def _parsed(told: Mapping[str, Any], what: str) -> Any:
         raise UnknownSchemaError(f"{what}: expected a schema of AVRO, found {kind}", kind="schema")
     try:
         return json.loads(told["schema"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnknownSchemaError(f"{what} is no JSON: {error}", kind="schema") from error

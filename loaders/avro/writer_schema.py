@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from seqstore.loaders.avro.registry import SchemaRegistry
+from seqstore.loaders.avro.value_bounds import ValueBounds
 from seqstore.loaders.headers import Registry
 from seqstore.store.errors import InvalidInputError, UnavailableError
 
@@ -57,10 +58,12 @@ class WriterSchema:
 
     Attributes:
         decoder: as fastavro decodes by it.
+        bounds: of the memory of its values.
         connect: the schema of Kafka Connect of its rows, as JSON: of an envelope that of `after` alone.
     """
 
     decoder: Any = field(repr=False)
+    bounds: ValueBounds = field(repr=False)
     connect: Mapping[str, Any]
 
     @property
@@ -83,16 +86,18 @@ def parsed(schemas: Sequence[Any], *, is_changes: bool) -> WriterSchema:
         is_changes: values are as in the JSON of Debezium.
 
     Raises:
-        InvalidInputError: it is no schema of Avro.
+        InvalidInputError: it is no schema of Avro, or its values have no bound.
     """
     parse = avro_library().parse_schema
     named: dict[str, Any] = {}
     try:
         for each in schemas:
             decoder = parse(_plain(each) if is_changes else each, named_schemas=named)
-        return WriterSchema(decoder, _row_schema(decoder, named))
+        return WriterSchema(decoder, ValueBounds(decoder, named), _row_schema(decoder, named))
     except RecursionError as error:
         raise InvalidInputError("the schema is nested too deep", kind="schema") from error
+    except InvalidInputError:
+        raise
     except Exception as error:  # fastavro's have no common class
         raise InvalidInputError(f"it is no schema of Avro: {error}", kind="schema") from error
 

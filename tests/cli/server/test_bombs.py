@@ -18,6 +18,7 @@ import pytest
 from seqstore import Store
 from seqstore.store.sql.session.session import Session
 from tests.support.http_server import ServerProcess
+from tests.support.streams.avro import block_container, deflated, varint
 
 PEAK_BYTES_MAX: Final = 550 * 10**6  # half of it before the first request, DuckDB and the allocators among it
 PIECE_BYTES: Final = 16 << 20
@@ -122,6 +123,50 @@ def test_a_json_document_without_end_is_refused(server: ServerProcess) -> None:
         server.client.load("t", body, compress_type="bz2", format="json", strip_outer_array="true"),
         "104857600",
     )
+    assert peak_bytes(server) < PEAK_BYTES_MAX
+
+
+def avro_schema(**fields: Any) -> Any:
+    return {"type": "record", "name": "r", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy", "lz4"])
+def test_a_block_of_avro_that_unfolds_to_more_than_its_limit_is_refused(
+    server: ServerProcess, codec: str
+) -> None:
+    text = [{"k": 1, "v": "a" * (80 << 20)}]
+    body = block_container(avro_schema(k="long", v="string"), text, codec)
+    refused(server.client.load("t", body, format="avro"), "a block unfolds to more than 64 MB")
+    assert peak_bytes(server) < PEAK_BYTES_MAX
+
+
+NEXT: Final = avro_schema(next=["null", "r"])
+LEVELS: Final = b"\x02" * 100_000 + b"\x00"
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "told"),
+    [
+        (
+            avro_schema(k="long", a={"type": "array", "items": "null"}),
+            varint(1) + varint(1 << 31) + varint(0),
+            "the value takes more than 256 MB of memory",
+        ),
+        (
+            avro_schema(k="long", a={"type": "array", "items": {**avro_schema(b="boolean"), "name": "i"}}),
+            varint(1) + varint(32 << 20) + bytes(32 << 20) + varint(0),
+            "the value takes more than 256 MB of memory",
+        ),
+        (NEXT, LEVELS, "the value is nested too deep"),
+    ],
+    ids=["items without bytes", "items of one byte", "levels"],
+)
+def test_a_value_of_avro_is_measured_before_it_is_decoded(
+    server: ServerProcess, schema: Any, data: bytes, told: str
+) -> None:
+    """The decoder gave such a value gigabytes in one call, and ended the server amid the levels."""
+    body = block_container(schema, [], "deflate", count=1, data=deflated(data))
+    refused(server.client.load("t", body, format="avro"), told)
     assert peak_bytes(server) < PEAK_BYTES_MAX
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+import json
+import lzma
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import fastavro
+import pyarrow as pa
 
 Schema = dict[str, Any]
 
@@ -95,3 +100,69 @@ def change(
         "ts_ms": 1_700_000_000_000,
     }
     return {"before": before, "after": after, "source": source, "op": op, "ts_ms": 1_700_000_000_001}
+
+
+def varint(number: int) -> bytes:
+    """A number as Avro writes it."""
+    rest = ((number << 1) ^ (number >> 63)) & (2**64 - 1)
+    found = bytearray()
+    while rest >= 0x80:
+        found.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*found, rest])
+
+
+def block_container(
+    schema: Any,
+    values: Sequence[Any],
+    codec: str,
+    *,
+    count: int | None = None,
+    data: bytes = b"",
+    cut: int = 0,
+) -> bytes:
+    """A container of one block, which may lie.
+
+    Args:
+        schema: or its text.
+        count: the values that the block claims.
+        data: the block as it is stored, instead of the values.
+        cut: bytes that the block lacks at its end.
+    """
+    out = io.BytesIO()
+    for value in values:
+        fastavro.schemaless_writer(out, schema, value)
+    block = data or _FOLD[codec](out.getvalue())
+    block = block[: len(block) - cut]
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    head = {"avro.schema": text.encode(), "avro.codec": codec.encode()}
+    made = b"Obj\x01" + varint(len(head))
+    for name, value in head.items():
+        made += varint(len(name)) + name.encode() + varint(len(value)) + value
+    made += varint(0) + b"S" * 16
+    return made + varint(len(values) if count is None else count) + varint(len(block)) + block + b"S" * 16
+
+
+def deflated(data: bytes) -> bytes:
+    """Bytes as the codec deflate stores them."""
+    folding = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return folding.compress(data) + folding.flush()
+
+
+def _snappy(data: bytes) -> bytes:
+    return bytes(pa.Codec("snappy").compress(data, asbytes=True)) + zlib.crc32(data).to_bytes(4, "big")
+
+
+def _lz4(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "little") + bytes(pa.Codec("lz4_raw").compress(data, asbytes=True))
+
+
+_FOLD: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "null": bytes,
+    "deflate": deflated,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "snappy": _snappy,
+    "zstandard": lambda data: bytes(pa.Codec("zstd").compress(data, asbytes=True)),
+    "lz4": _lz4,
+}
