@@ -109,7 +109,7 @@ def _topic(outgoing: OutgoingChanges, brokers: str, topic: str, given: list[str]
         if not equals or not name.strip():
             raise typer.BadParameter(f"--kafka-property: expected NAME=VALUE, found {each!r}")
         properties[name.strip()] = value.strip()
-    return OutTopic(outgoing, brokers, topic, properties)
+    return OutTopic(outgoing, brokers, topic, properties, progress.doing)
 
 
 def _begin(outgoing: OutgoingChanges, target: OutDirectory | OutTopic | None, since: int | None) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 POSITIONS: Final = "seqstore-positions"
 _ANSWER_SECONDS: Final = 30.0
+_OPEN_SECONDS: Final = 60.0  # a transaction of a follower that lives holds a position for less
+_TRANSACTION_MS: Final = 900_000
 _OWN: Final = frozenset(
     ["bootstrap.servers", "transactional.id", "enable.idempotence", "isolation.level", "group.id"]
 )
@@ -36,14 +38,21 @@ class OutTopic:
         brokers: `host:port`, several with commas between.
         topic: made where there is none, with the broker's defaults.
         properties: of librdkafka; a value may be `env:NAME` or `file:/path`.
+        waiting: is told what the topic waits for before it can be written.
 
     Raises:
-        UnavailableError: the package confluent-kafka is not installed, or the brokers do not answer.
+        UnavailableError: the package confluent-kafka is not installed, the brokers do not answer, or another
+            follower that was killed has left a transaction open.
         InvalidInputError: a property is refused, or the topic has the changes of another table or form.
     """
 
     def __init__(
-        self, outgoing: OutgoingChanges, brokers: str, topic: str, properties: Mapping[str, str]
+        self,
+        outgoing: OutgoingChanges,
+        brokers: str,
+        topic: str,
+        properties: Mapping[str, str],
+        waiting: Callable[[str], None] = _log.info,
     ) -> None:
         try:
             import confluent_kafka as client
@@ -53,13 +62,16 @@ class OutTopic:
             ) from error
         self._client: Any = client
         self._topic = topic
+        self._waiting = waiting
         self._name = f"{outgoing.table.name} to {topic}"
         self._mark = {"table_id": outgoing.table.id, "format": outgoing.form.value}
         self._settings = {"bootstrap.servers": brokers, "log_level": 0, **_checked(properties)}
         own = {"transactional.id": f"seqstore {self._name}", "partitioner": "murmur2_random"}
         try:
             self._make_topics()
-            self._producer = client.Producer({**self._settings, **own, "transaction.timeout.ms": 900_000})
+            self._producer = client.Producer(
+                {**self._settings, **own, "transaction.timeout.ms": _TRANSACTION_MS}
+            )
             self._producer.init_transactions(_ANSWER_SECONDS)
             self.last = self._position()
         except client.KafkaException as error:
@@ -138,30 +150,90 @@ class OutTopic:
                     raise
 
     def _position(self) -> int | None:
-        """Returns the last version that was written, None before the first one."""
-        kafka = self._client
-        given = {"isolation.level": "read_committed", "enable.partition.eof": True, "group.id": POSITIONS}
-        reader = kafka.Consumer({**self._settings, **given, "enable.auto.commit": False})
-        found: str | None = None
+        """Returns the last version that was written, None before the first one.
+
+        The reader is told of the end of the partition already where the first open transaction begins, that
+        of another follower that was killed. Committed positions may follow it, so the end is asked for.
+        """
+        kafka, found = self._client, None
+        reader = self._reader("read_committed")
         try:
+            end = self._end()
+            at: int | None = None if end else 0  # the end that the reader was told of last
             reader.assign([kafka.TopicPartition(POSITIONS, 0, kafka.OFFSET_BEGINNING)])
-            while True:
-                message = reader.poll(_ANSWER_SECONDS)
-                if message is None:
-                    raise UnavailableError(
-                        f"changes of {self._name}: {POSITIONS} cannot be read in {_ANSWER_SECONDS:g} s",
-                        kind="kafka",
-                    )
+            while at is None or at < end:
+                message = self._next(reader, at, end)
                 error = message.error()
                 if error is not None and error.code() == kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001
-                    break
-                if error is not None:
+                    at = message.offset()
+                elif error is not None:
                     raise kafka.KafkaException(error)
-                if message.key() == self._name.encode() and message.value() is not None:
-                    found = message.value().decode()
+                else:
+                    at = None
+                    if message.key() == self._name.encode() and message.value() is not None:
+                        found = message.value().decode()
         finally:
             reader.close()
         return None if found is None else self._version(json.loads(found))
+
+    def _reader(self, isolation: str) -> Any:
+        given = {"isolation.level": isolation, "enable.partition.eof": True, "group.id": POSITIONS}
+        return self._client.Consumer({**self._settings, **given, "enable.auto.commit": False})
+
+    def _end(self) -> int:
+        """Returns the offset behind all positions, those of open transactions among them."""
+        from confluent_kafka.admin import AdminClient, OffsetSpec
+
+        place = self._client.TopicPartition(POSITIONS, 0)
+        admin = AdminClient(self._settings)  # a client without a name ends, and never answers
+        asked = admin.list_offsets(
+            {place: OffsetSpec.latest()},
+            isolation_level=self._client.IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=_ANSWER_SECONDS,
+        )
+        return int(asked[place].result().offset)
+
+    def _next(self, reader: Any, at: int | None, end: int) -> Any:
+        """Returns the next message or event of a reader of positions.
+
+        Args:
+            at: where the reader has met an open transaction, None while it is told of further messages.
+            end: the offset that it has to reach.
+
+        Raises:
+            UnavailableError: the brokers do not answer, or the transaction stays open.
+        """
+        message = reader.poll(_ANSWER_SECONDS if at is None else 0)
+        if at is not None and message is None:
+            owner = self._owner(at)
+            self._waiting(
+                f"the end of the open transaction of {owner}, which hides {end - at} offsets of {POSITIONS}"
+            )
+            message = reader.poll(_OPEN_SECONDS)
+            if message is None:
+                raise UnavailableError(
+                    f"changes of {self._name}: the last position cannot be read, because the transaction "
+                    f"of {owner} is open in {POSITIONS}; start that follower again, which ends it, or try "
+                    f"again later: brokers end it by themselves {_TRANSACTION_MS // 60_000} minutes after "
+                    "its begin",
+                    kind="open_transaction",
+                )
+        if message is None:
+            raise UnavailableError(
+                f"changes of {self._name}: {POSITIONS} cannot be read in {_ANSWER_SECONDS:g} s", kind="kafka"
+            )
+        return message
+
+    def _owner(self, offset: int) -> str:
+        """Returns the follower whose position is the first at an offset or behind it."""
+        reader = self._reader("read_uncommitted")
+        try:
+            reader.assign([self._client.TopicPartition(POSITIONS, 0, offset)])
+            message = reader.poll(_ANSWER_SECONDS)
+            is_known = message is not None and message.error() is None and message.key() is not None
+            return message.key().decode("utf-8", "replace") if is_known else "another follower"
+        finally:
+            reader.close()
 
     def _version(self, position: Mapping[str, Any]) -> int:
         if {name: position.get(name) for name in self._mark} != self._mark:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from bench.kafka.broker import KafkaBroker
 from seqstore import ConflictError, Session, Store
 from seqstore.cli.main import app
-from seqstore.loaders.changes.kafka_out import OutTopic
+from seqstore.loaders.changes import kafka_out
+from seqstore.loaders.changes.kafka_out import POSITIONS, OutTopic
 from seqstore.loaders.changes.outgoing import OutForm, OutgoingChanges
 from tests.seeds import new_seed
 from tests.support.children import MODULES
@@ -182,6 +183,65 @@ def test_a_follower_is_told_amid_its_messages_that_it_is_fenced(
         first.close()
         second.close()
     assert len(committed(broker, topic)) == 1
+
+
+@pytest.fixture
+def open_elsewhere(broker: KafkaBroker, topic: str) -> Producer:
+    """The transaction of another follower that was killed between its position and its commit."""
+    name = f"db.other to {topic}-other"
+    other = Producer(
+        {
+            "bootstrap.servers": broker.address,
+            "transactional.id": f"seqstore {name}",
+            "transaction.timeout.ms": 900_000,
+            "log_level": 0,
+        }
+    )
+    other.init_transactions(60)
+    other.begin_transaction()
+    other.produce(POSITIONS, "{}", name)
+    other.flush(60)
+    return other
+
+
+def test_a_position_behind_an_open_transaction_is_waited_for(
+    data: Path, broker: KafkaBroker, topic: str, request: pytest.FixtureRequest
+) -> None:
+    """The reader is told of the end at the first open transaction, so all changes were written again."""
+    with Store.open(data) as store:
+        outgoing = OutgoingChanges(store.table("db.t"), OutForm.NDJSON, has_keys=True)
+        mine = OutTopic(outgoing, broker.address, topic, {})
+        other: Producer = request.getfixturevalue("open_elsewhere")
+        mine.write(1, 7, iter(["{}\t{}"]))
+        mine.close()
+        told: list[str] = []
+
+        def waiting(text: str) -> None:
+            told.append(text)
+            other.abort_transaction(60)
+
+        assert OutTopic(outgoing, broker.address, topic, {}, waiting).last == 7
+    (text,) = told
+    assert text.startswith(f"the end of the open transaction of db.other to {topic}-other")
+
+
+def test_a_transaction_that_stays_open_is_named(
+    data: Path, broker: KafkaBroker, topic: str, open_elsewhere: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what ends it; nothing is written."""
+    monkeypatch.setattr(kafka_out, "_OPEN_SECONDS", 0.1)
+    try:
+        done = CliRunner().invoke(app, command(data, broker, topic))
+        assert done.exit_code == 1, done.output
+        told = " ".join(done.output.split())
+        assert f"the transaction of db.other to {topic}-other is open" in told
+        assert "end it by themselves 15 minutes after its begin" in told
+        assert committed(broker, topic) == []
+    finally:
+        open_elsewhere.abort_transaction(60)
+    follow(data, broker, topic)
+    follow(data, broker, topic)
+    assert len(committed(broker, topic)) == 2
 
 
 def killed_followers(data: Path, broker: KafkaBroker, topic: str, rounds: int, rng: random.Random) -> None:
