@@ -17,6 +17,7 @@ from seqstore.loaders.csv.reader import CsvReader
 from seqstore.loaders.dead_letters.replay import replay
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers
 from seqstore.loaders.routine.job import RoutineJob
+from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.messages import bodies_of
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.source import Bounds, Piece, Span
@@ -138,6 +139,16 @@ def test_documents_have_no_line_end(session: Session) -> None:
     """R36: each task of such a job failed."""
     with pytest.raises(InvalidInputError, match="LINES TERMINATED BY: a message of format json is one doc"):
         make(session, ", 'format' = 'json'", ', LINES TERMINATED BY ";"')
+
+
+def test_a_job_of_documents_that_has_a_line_end_reads_them(store: Store, session: Session) -> None:
+    """R36: one that was made before the clause was refused."""
+    make(session, ", 'format' = 'json'")
+    jobs = RoutineJobs(store.catalog)
+    ((number, _),) = jobs.all().items()
+    jobs.change(number, lambda job: replace(job, spec=replace(job.spec, line_delimiter=";")))
+    assert drain(store, b'{"k": 1, "v": "a;b"}', b'{"k": 2, "v": "c"}').statistic.loaded_rows == 2
+    assert rows(session) == {1: "a;b", 2: "c"}
 
 
 def test_a_line_end_that_overlaps_itself_is_refused(session: Session) -> None:
