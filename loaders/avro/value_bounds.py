@@ -27,6 +27,9 @@ _OBJECT: Final = 64
 _LOGICAL: Final = 160  # a decimal, a time or a UUID
 _FIELD: Final = 100  # of a dictionary
 _PER_BYTE: Final = 4  # of a text with one character of four bytes
+# The time of a decimal grows with the square of its bytes: a value is walked if one may have 64 kB.
+_PER_DECIMAL_BYTE: Final = MEMORY_MAX >> 16
+_DECIMAL_BYTES_MAX: Final = 4096
 _SIZES: Final = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _VARINTS: Final = ("int", "long")
 _VARINT_BYTES_MAX: Final = 10
@@ -41,6 +44,8 @@ class _Node:
 
     Attributes:
         kind: plain (of a fixed size), varint, bytes, record, union, array or map.
+        own: the memory of a value beside its bytes and parts.
+        size: of a plain value; of bytes the most that there may be, 0 without a limit.
         parts: the types of fields, branches or items.
         least: the bytes of its smallest value.
         memory: of a value without bytes.
@@ -143,17 +148,20 @@ class ValueBounds:
         return made
 
     def _primitive_or_named(self, kind: str, schema: Any) -> _Node:
-        own = _LOGICAL if isinstance(schema, dict) and "logicalType" in schema else _OBJECT
+        logical = schema.get("logicalType") if isinstance(schema, dict) else None
+        own = _OBJECT if logical is None else _LOGICAL
         if kind in _SIZES:
             made = _Node("plain", own, _SIZES[kind])
         elif kind == "fixed":
+            if logical == "decimal" and int(schema["size"]) > _DECIMAL_BYTES_MAX:
+                raise _refused(f"a decimal has more than {_DECIMAL_BYTES_MAX} bytes")
             made = _Node("plain", own + _PER_BYTE * int(schema["size"]), int(schema["size"]))
         elif kind == "enum":
             made = _Node("varint", own + _PER_BYTE * max(map(len, schema["symbols"]), default=0))
         elif kind in _VARINTS:
             made = _Node("varint", own)
         elif kind in ("bytes", "string"):
-            made = _Node("bytes", own)
+            made = _Node("bytes", own, _DECIMAL_BYTES_MAX if logical == "decimal" else 0)
         elif kind in self._known:
             return self._known[kind]
         else:
@@ -193,7 +201,7 @@ class ValueBounds:
         elif node.kind == "union":
             node.memory += max(memories, default=0)
         elif node.kind == "bytes":
-            per_byte = _PER_BYTE
+            per_byte = _PER_DECIMAL_BYTE if node.size else _PER_BYTE
         elif node.kind in ("array", "map"):
             least = node.parts[0].least + (node.kind == "map")
             item = memories[0] + (_FIELD + _OBJECT if node.kind == "map" else 0)
@@ -241,7 +249,7 @@ class _Walk:
         elif kind == "plain":
             self._pass(node.size)
         elif kind == "bytes":
-            self._text()
+            self._text(node.size)
         elif depth >= DEPTH_MAX:
             raise ValueBoundsError("the value is nested too deep", kind="data_quality")
         elif kind == "record":
@@ -271,8 +279,12 @@ class _Walk:
             raise EOFError
         return node.parts[number]
 
-    def _text(self) -> None:
+    def _text(self, most: int = 0) -> None:
         size = self._varint()
+        if most and size > most:
+            raise ValueBoundsError(
+                f"a decimal has {size} bytes, expected {most} at most", kind="data_quality"
+            )
         begin = self._at
         self._pass(size)
         self._take(size if size < _OBJECT or self._data[begin : self._at].isascii() else size * _PER_BYTE)

@@ -124,6 +124,19 @@ def test_a_schema_of_many_levels_is_refused() -> None:
         parsed(levels, is_changes=False)
 
 
+def test_decimals_have_a_limit() -> None:
+    """One of a megabyte took the decoder minutes, in which nothing else ran."""
+    logical = {"logicalType": "decimal", "precision": 30, "scale": 2}
+    bounds = schema_of(record("r", d={"type": "bytes", **logical}, v="string")).bounds
+    data = varint(1 << 20) + b"\x7f" * (1 << 20) + varint(0)
+    assert not bounds.is_safe(len(data))
+    with pytest.raises(ValueBoundsError, match="a decimal has 1048576 bytes, expected 4096 at most"):
+        bounds.check(data, 0)
+    bounds.check(varint(4) + b"\x7f" * 4 + varint(1 << 20) + b"a" * (1 << 20), 0)
+    with pytest.raises(InvalidInputError, match="a decimal has more than 4096 bytes"):
+        schema_of({"type": "fixed", "name": "f", "size": 5000, **logical, "precision": 9000})
+
+
 def test_long_names_count_for_each_item() -> None:
     """The JSON of an item of one byte has them."""
     schema = schema_of(array(record("r", **{"n" * 100_000: "boolean"})))
