@@ -122,6 +122,7 @@ class RowChecker:
         ids: the source of the values of the table's AUTO_INCREMENT column, None where there is none.
         partitions: rows of other partitions are rejected; empty means all.
         row_ids: the source of the keys of a duplicate table; None where rows are checked, and numbered later.
+        zone: the time zone into which values with an offset are converted (Y13).
     """
 
     schema: TableSchema
@@ -133,6 +134,7 @@ class RowChecker:
     ids: Ids | None = None
     partitions: tuple[str, ...] = ()
     row_ids: Ids | None = None
+    zone: str = "UTC"
     _names: dict[str, str] = field(init=False, repr=False)  # lower case -> visible column
     _source: str | None = field(init=False, repr=False)  # of the hidden sequence, in lower case
     _matched: _Matched = field(init=False, repr=False, compare=False)
@@ -144,11 +146,12 @@ class RowChecker:
         self._source = None if mapped is not None and source == mapped.lower() else source
         self._matched = _Matched()
 
-    def at(self, now: datetime) -> Self:
+    def at(self, now: datetime, zone: str) -> Self:
         """Returns the checker of another load with the same options; both know the columns that either has
         matched. Each knows the values that its own load takes for the AUTO_INCREMENT column."""
+        ids = None if self.ids is None else LoadIds(self.ids)
         made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__, now=now, ids=None if self.ids is None else LoadIds(self.ids))
+        made.__dict__.update(self.__dict__, now=now, zone=zone, ids=ids)
         return made
 
     def check_pieces(self, data: pa.Table) -> tuple[list[CheckedRows], list[RejectedRow]]:
@@ -376,7 +379,7 @@ class RowChecker:
     def _cast(self, name: str, source: pa.ChunkedArray, column: Column, batch: Batch) -> pa.Array:
         if column.type.is_checked_by_arrow and source.type.equals(column.type.arrow):
             return source.chunk(0) if source.num_chunks == 1 else source.combine_chunks()
-        result = try_cast(source, column.type)
+        result = try_cast(source, column.type, zone=self.zone)
         if result.failed is not None:
             flat = source.combine_chunks()
 

@@ -33,6 +33,7 @@ from seqstore.store.schema.partitions import check_names
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.load_marker import StagingId
 from seqstore.store.segment.stager import Stager
+from seqstore.store.types.cast import check_zone
 
 _ROW_IDS: Final = replace(ROW_ID, id=ROW_IDS_COUNTER)
 _CHECKS_MAX: Final = 64
@@ -140,7 +141,8 @@ class LoadableTable(VersionedTable):
 
         Raises:
             NotFoundError: no such partition.
-            InvalidInputError: no such mode, merge type or treatment of new keys, or not for this table.
+            InvalidInputError: no such mode, merge type, treatment of new keys or time zone, or not for this
+                table.
         """
         now = options.now or datetime.now().replace(microsecond=0)
         modes = (options.mode, options.merge_type, options.new_keys, options.ignore_null)
@@ -154,7 +156,8 @@ class LoadableTable(VersionedTable):
                 check_partial(self.name, schema, options.mode, options.merge_type)
             known = self._checks[chosen] = self._new_checks(schema, options, is_task=is_task)
         checker, filling = known
-        return checker.at(now), None if filling is None else replace(filling, now=now)
+        zone = "UTC" if options.zone is None else check_zone(options.zone)
+        return checker.at(now, zone), None if filling is None else replace(filling, now=now)
 
     def _new_checks(
         self, schema: TableSchema, options: WriteOptions, *, is_task: bool

@@ -34,6 +34,7 @@ class WriteArguments(TypedDict, total=False):
     txn_version: int | None
     partitions: Sequence[str]
     evolution: Evolution | None
+    zone: str | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class WriteOptions:
             DUPLICATE, unless the version is larger than the last one committed under this id.
         partitions: rows of other partitions are rejected; empty means all.
         evolution: the schema that the rows need, which is stored with them (`ddl.evolution`).
+        zone: the time zone into which values with an offset are converted (Y13), an IANA name or an offset
+            such as `+08:00`; None means UTC, and in a statement of SQL the zone of its session.
     """
 
     label: str | None = None
@@ -74,6 +77,7 @@ class WriteOptions:
     txn_version: int | None = None
     partitions: Sequence[str] = ()
     evolution: Evolution | None = None
+    zone: str | None = None
 
     @internal
     def schema_of(self, table: VersionedTable) -> TableSchema:

@@ -149,6 +149,7 @@ class TransactionTable:
         is_muted: reads are not logged here; a caller logs them more precisely.
         warnings: for the caller of the statement.
         takes_replace_where: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
+        zone: the time zone of loads that name none (Y13); a session sets its own for each statement.
     """
 
     @internal
@@ -173,6 +174,7 @@ class TransactionTable:
         self.is_muted = False
         self.warnings: list[str] = []
         self.takes_replace_where = False
+        self.zone: str | None = None
         self._lease: Lease | None = lease
         self._snapshot = Snapshot(isolation.base, lease)
         self._state = isolation.base  # of the snapshot
@@ -373,6 +375,7 @@ class TransactionTable:
         return self._begin_load(replace(options or WriteOptions(), **arguments))
 
     def _begin_load(self, options: WriteOptions, *, is_change: bool = False) -> Load:
+        options = options if options.zone is not None else replace(options, zone=self.zone)
         checker, filling = self.base.checks(self.schema, options, is_change=is_change)
         self.begin_write()
         if options.label is not None:

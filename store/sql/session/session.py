@@ -312,6 +312,7 @@ class Session:
     @internal
     def within(self, target: TransactionTable) -> Iterator[OpenQuery]:
         """Runs the queries of one statement that writes `target`, whose reads its transaction remembers."""
+        target.zone = self.moment().zone
         with self.query_context(target) as context:
             yield partial(open_query, context=context)
 

@@ -106,6 +106,7 @@ def run_insert(
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
         partitions=() if is_touched else statement.partitions,
         now=options.now,
+        zone=options.zone,
         require_sequence=options.require_sequence,
         mode=UpdateMode.FIXED if partial else UpdateMode.UPSERT,
         new_keys=options.new_keys,
@@ -124,7 +125,7 @@ def run_insert(
             total += len(rows)
             given_id = _given_id(rows, targets) or given_id
             if is_touched:
-                touched |= _touched(table.schema, rows)
+                touched |= _touched(table.schema, rows, options.zone)
         _check_filtered(filtered, total, options)
         if is_touched and not touched:
             load.abort("no rows: no partition is overwritten")
@@ -181,11 +182,14 @@ def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
         )
 
 
-def _touched(schema: TableSchema, rows: pa.Table) -> dict[str, Partition]:
+def _touched(schema: TableSchema, rows: pa.Table, zone: str) -> dict[str, Partition]:
     """Finds the partitions of rows, by name; those of an AUTO table may be new."""
     partitioning = schema.partitioning
     assert partitioning is not None
-    columns = {name: try_cast(_given(rows, name), schema.column(name).type) for name in partitioning.columns}
+    columns = {
+        name: try_cast(_given(rows, name), schema.column(name).type, zone=zone)
+        for name in partitioning.columns
+    }
     values = pa.table({name: cast.values for name, cast in columns.items()})
     found = {
         partition.name: partition

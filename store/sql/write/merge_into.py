@@ -216,7 +216,8 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
     if source_keys is not None:
         select = exp.select(*numbered(source_keys)).from_(merge.source.copy())
         # Not muted: a source that reads the target itself reads it like any query.
-        arrays = _as_keys(read_rows(select, list(schema.key), open_query), schema)
+        given = read_rows(select, list(schema.key), open_query)
+        arrays = _as_keys(given, schema, opened.zone or "UTC")
         if arrays is not None:
             reads.read_keys(arrays, ())
             return
@@ -225,7 +226,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
     reads.read_where(None, schema.names if names_target else ())
 
 
-def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
+def _as_keys(values: pa.Table, schema: TableSchema, zone: str) -> list[pa.Array] | None:
     """Converts the values that source rows equate with the key; None when other keys may equal them too.
 
     A number outside of the column's type equals no key. A text or time that cannot be converted may equal
@@ -236,7 +237,7 @@ def _as_keys(values: pa.Table, schema: TableSchema) -> list[pa.Array] | None:
     for column, source in zip(schema.key_columns, values.columns, strict=True):
         if column.type.byte_length_max is not None and not pa.types.is_string(source.type):
             return None
-        cast = try_cast(source, column.type)
+        cast = try_cast(source, column.type, zone=zone)
         if cast.failed is not None:
             if not (pa.types.is_integer(source.type) or pa.types.is_decimal(source.type)):
                 return None

@@ -19,7 +19,7 @@ from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import MergeStatement, TableName
 from seqstore.store.sql.parse.tokens import parse_tree
-from seqstore.store.sql.translate.calls import EvaluationContext, Moment
+from seqstore.store.sql.translate.calls import SYSTEM_ZONE, EvaluationContext, Moment
 from seqstore.store.sql.translate.relations import Readable, Version
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.sql.write.row_change import run_change
@@ -119,7 +119,9 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
     def open_function(node: exp.Anonymous) -> Readable:
         raise InvalidInputError(f"{node.name} cannot stand in a merge from Python", kind="not_supported")
 
-    evaluation = EvaluationContext(Moment.at(datetime.now(UTC)), opened.base.database)
+    zone = opened.zone  # of the session whose INSERT runs as a merge
+    moment = Moment.at(datetime.now(UTC), zone or SYSTEM_ZONE)
+    evaluation = EvaluationContext(moment, opened.base.database)
     context = QueryContext(
         open_snapshot,
         open_function,
@@ -128,7 +130,9 @@ def _queries(opened: TransactionTable, source: FunctionRows) -> Iterator[OpenQue
         lambda _name, _scope: None,
         logged={id(target): opened},
     )
+    opened.zone = moment.zone
     try:
         yield partial(open_query, context=context)
     finally:
+        opened.zone = zone
         connection.close()

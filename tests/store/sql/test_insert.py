@@ -387,3 +387,50 @@ def test_a_partial_insert_without_a_made_key_adds_rows(session: Session, rows: R
         "INSERT INTO h (a) VALUES (5), (6); INSERT INTO h (id, b) VALUES (1, 7); SELECT 1"
     )
     assert sorted(rows("SELECT * FROM h")) == [(1, 5, 7), (2, 6, None)]
+
+
+@pytest.mark.parametrize("strict", ["true", "false"])
+@pytest.mark.parametrize("words", ["INSERT INTO", "INSERT IGNORE", "REPLACE INTO"])
+def test_a_value_with_an_offset_is_stored_in_the_sessions_zone(rows: Run, strict: str, words: str) -> None:
+    """Y13. A strict INSERT stored such values in UTC, and others in the session's zone."""
+    rows(
+        f"SET time_zone = '+08:00'; SET enable_insert_strict = {strict}; {words} t (k, c) VALUES "
+        "(1, '2024-05-01 10:00:00+08:00'), (2, '2024-05-01 02:00:00Z'), (3, '2024-05-01 10:00:00'); SELECT 1"
+    )
+    assert rows("SELECT DISTINCT c FROM t") == [(datetime(2024, 5, 1, 10),)]
+
+
+def test_a_change_stores_a_value_with_an_offset_in_the_sessions_zone(rows: Run) -> None:
+    """Y13. UPDATE, MERGE and ON DUPLICATE KEY UPDATE stored such values in UTC."""
+    rows(
+        "SET time_zone = '+08:00'; INSERT INTO t (k, b) VALUES (1, ''), (2, ''), (3, '');"
+        "UPDATE t SET c = '2024-05-01 10:00:00+08:00' WHERE k = 1;"
+        "MERGE INTO t USING (SELECT 2 AS id UNION ALL SELECT 5) s ON t.k = s.id "
+        "WHEN MATCHED THEN UPDATE SET c = '2024-05-01 02:00:00Z' "
+        "WHEN NOT MATCHED THEN INSERT (k, c) VALUES (s.id, '2024-05-01 03:00:00+01:00');"
+        "INSERT INTO t (k) VALUES (3) ON DUPLICATE KEY UPDATE c = '2024-05-01 02:00:00Z';"
+        "INSERT INTO t (k, c) SELECT 4, '2024-05-01 02:00:00Z' FROM t WHERE k = 1; SELECT 1"
+    )
+    assert rows("SELECT DISTINCT c FROM t") == [(datetime(2024, 5, 1, 10),)]
+
+
+def test_statements_of_one_transaction_have_their_own_zones(rows: Run) -> None:
+    """Y13."""
+    rows(
+        "INSERT INTO t (k) VALUES (1), (2); BEGIN;"
+        "SET time_zone = '+08:00'; UPDATE t SET c = '2024-05-01 02:00:00Z' WHERE k = 1;"
+        "SET time_zone = 'Europe/London'; UPDATE t SET c = '2024-05-01 02:00:00Z' WHERE k = 2; COMMIT;"
+        "SELECT 1"
+    )
+    assert rows("SELECT c FROM t ORDER BY k") == [(datetime(2024, 5, 1, 10),), (datetime(2024, 5, 1, 3),)]
+
+
+def test_the_partitions_of_values_with_an_offset_are_those_of_the_sessions_zone(rows: Run) -> None:
+    """Y13. INSERT OVERWRITE PARTITION(*) looked for the partition of the value in UTC."""
+    rows(
+        "SET time_zone = '+08:00'; CREATE TABLE d (k INT, c DATETIME) UNIQUE KEY(k, c) PARTITION BY RANGE(c) "
+        "(PARTITION p1 VALUES LESS THAN ('2024-05-01'), PARTITION p2 VALUES LESS THAN ('2024-06-01'));"
+        "INSERT INTO d VALUES (1, '2024-04-30 00:00:00'), (2, '2024-05-02 00:00:00');"
+        "INSERT OVERWRITE TABLE d PARTITION(*) VALUES (3, '2024-04-30 17:00:00Z'); SELECT 1"
+    )
+    assert rows("SELECT k FROM d ORDER BY k") == [(1,), (3,)]

@@ -165,3 +165,13 @@ def test_an_assignment_of_the_given_key_changes_nothing(session: Session) -> Non
     assert run(session, "SELECT * FROM o") == [(1, 2), (2, 2)]
     with pytest.raises(InvalidInputError, match="'k' is a key column"):
         run(session, "INSERT INTO o VALUES (1, 3) ON DUPLICATE KEY UPDATE k = k + 1")
+
+
+def test_an_assignment_knows_the_sessions_zone(rows: Run) -> None:
+    """ON DUPLICATE KEY UPDATE c = now() was of the machine's time zone."""
+    rows(
+        "CREATE TABLE z (k INT, c DATETIME, d DATETIME) UNIQUE KEY(k); INSERT INTO z (k) VALUES (1);"
+        "SET time_zone = '+14:00'; INSERT INTO z VALUES (1, '2024-05-01 00:00:00Z', NULL) "
+        "ON DUPLICATE KEY UPDATE c = VALUES(c), d = from_unixtime(1714521600); SELECT 1"
+    )
+    assert rows("SELECT c = d FROM z") == [(True,)]
