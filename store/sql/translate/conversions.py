@@ -28,6 +28,7 @@ from seqstore.store.sql.translate.value_types import (
     type_of,
 )
 
+DATETIME_NAMES: Final = ("DATETIME", "TIMESTAMP", "TIMESTAMPTZ")  # of one type, as sqlglot reads its words
 TEXT_NUMBER: Final = "text_number"  # note at a column of texts: the type of its numbers, instead of DOUBLE
 _FLOATING: Final = frozenset(["FLOAT", "DOUBLE"])
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(\d{1,38}|(?=[\d.]{1,39}$)\d+\.\d+)")
@@ -106,6 +107,11 @@ def as_text(value: exp.Expr) -> exp.Expr:
 def as_moment(value: exp.Expr) -> exp.Expr:
     """Converts a value to a DATETIME."""
     return _chosen("d_ts", value, ANY_TIME, _MOMENTS)
+
+
+def cast_digits(to: exp.DataType) -> int:
+    """Returns the fraction digits of a DATETIME to which a value is cast."""
+    return min(int(to.expressions[0].name), 6) if to.expressions else 0
 
 
 def as_date(value: exp.Expr) -> exp.Expr:

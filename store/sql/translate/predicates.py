@@ -22,6 +22,7 @@ from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.translate.conversions import DATETIME_NAMES, cast_digits
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
@@ -43,7 +44,7 @@ _DEPTH_MAX: Final = 20
 _TIMES: Final[dict[str, tuple[re.Pattern[str], Callable[[str], date]]]] = {
     "DATE": (re.compile(r"\d{4}-\d{2}-\d{2}"), date.fromisoformat),
     "DATETIME": (
-        re.compile(r"\d{4}-\d{2}-\d{2}([ T]\d{2}:\d{2}:\d{2}(\.\d{1,6})?)?"),
+        re.compile(r"\d{4}-\d{2}-\d{2}([ T]([01]\d|2[0-3]):\d{2}:\d{2}(\.(?P<fraction>\d{1,6}))?)?"),
         datetime.fromisoformat,
     ),
 }
@@ -237,10 +238,11 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
     is_negative = isinstance(node, exp.Neg)
     if is_negative:
         node = _bare(node.this)
-    if isinstance(node, (exp.Cast, exp.TryCast)) and node.to.sql("duckdb") in ("DATE", "TIMESTAMP"):
-        node = _bare(node.this)
-        if not (isinstance(node, exp.Literal) and node.is_string):
+    if isinstance(node, (exp.Cast, exp.TryCast)):
+        text = _text_of_cast(node) if kind.name in _TIMES else None
+        if text is None:
             return None
+        node = text
     if isinstance(node, exp.Boolean) and kind.name == "BOOLEAN":
         return pa.scalar(bool(node.this))
     if not isinstance(node, exp.Literal) or (is_negative and node.is_string):
@@ -249,6 +251,19 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
         return _scalar(f"{'-' * is_negative}{node.this}", kind, is_string=bool(node.is_string))
     except (ValueError, InvalidOperation, pa.ArrowException):
         return None
+
+
+def _text_of_cast(node: exp.Cast) -> exp.Literal | None:
+    """Returns the text of a cast to a date or time, None where the cast would change its value."""
+    text, to = _bare(node.this), node.to
+    if not (isinstance(text, exp.Literal) and text.is_string and isinstance(to.this, exp.DataType.Type)):
+        return None
+    if to.this.name == "DATE":
+        return text if _TIMES["DATE"][0].fullmatch(text.name) else None
+    written = _TIMES["DATETIME"][0].fullmatch(text.name) if to.this.name in DATETIME_NAMES else None
+    if written is None or len(written["fraction"] or "") > cast_digits(to):
+        return None
+    return text
 
 
 def _integer(node: exp.Expr, depth: int = 0) -> int | None:

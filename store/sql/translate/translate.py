@@ -19,7 +19,14 @@ from seqstore.store.sql.parse.nesting import too_deep
 from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
-from seqstore.store.sql.translate.conversions import as_date, as_integer, as_moment, as_text
+from seqstore.store.sql.translate.conversions import (
+    DATETIME_NAMES,
+    as_date,
+    as_integer,
+    as_moment,
+    as_text,
+    cast_digits,
+)
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
@@ -301,9 +308,9 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if name in _UNSIGNED_TYPES:  # MySQL's CAST(x AS UNSIGNED)
         name = name[1:]
         to = exp.DataType.build(name)
-    if name in ("TIMESTAMPTZ", "DATETIME", "TIMESTAMP"):
-        digits = min(int(to.expressions[0].name), 6) if to.expressions else 0
-        return call("d_rounded", as_moment(node.this), exp.Literal.number(10 ** (6 - digits)))
+    if name in DATETIME_NAMES:
+        step = exp.Literal.number(10 ** (6 - cast_digits(to)))
+        return call("d_rounded", as_moment(node.this), step)
     if name == "DATE":
         return as_date(node.this)
     if name in _INTEGER_TYPES:
