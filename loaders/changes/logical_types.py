@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from seqstore.loaders.changes.field_type import FieldType
 from seqstore.loaders.json.fields import extract, one_array
-from seqstore.store.types.cast import evaluate, try_cast
+from seqstore.store.types.cast import decimal_texts, evaluate, try_cast
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _TIMES: Final = ("DATE", "DATETIME")
@@ -177,7 +177,7 @@ def _decimals(values: pa.Array, scale: int) -> pa.Array:
     numbers = pa.Array.from_buffers(
         pa.decimal256(76, max(scale, 0)), len(values), [None, pa.py_buffer(octets.tobytes())]
     )
-    texts = numbers.cast(pa.string())
+    texts = decimal_texts(numbers)
     if scale < 0:
         texts = pc.binary_join_element_wise(texts, "0" * -scale, "")
     return pc.if_else(pa.array(valid), texts, values)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.history.change_feed import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from seqstore.store.table import Table
-from seqstore.store.types.cast import evaluate
+from seqstore.store.types.cast import decimal_texts, evaluate
 
 _FILE: Final = re.compile(r"changes-(?P<first>[0-9]{12})-(?P<last>[0-9]{12})\.json")
 _ROWS: Final = 10_000
@@ -154,7 +154,9 @@ def json_objects(rows: pa.Table) -> pa.Array:
 def _portable(column: pa.Array) -> pa.Array:
     """Returns a column whose JSON keeps every digit."""
     kind = column.type
-    if pa.types.is_decimal(kind) or pa.types.is_temporal(kind):
+    if pa.types.is_decimal(kind):
+        return decimal_texts(column)
+    if pa.types.is_temporal(kind):
         return column.cast(pa.string())
     if pa.types.is_floating(kind):
         values = np.asarray(column.drop_null())

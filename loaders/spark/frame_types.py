@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from seqstore.store import InvalidInputError, TableSchema
+from seqstore.store.types.cast import decimal_texts
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -30,6 +31,23 @@ def frame_schema(schema: TableSchema, names: Sequence[str]) -> StructType:
 
     fields = [pa.field(f.name, _spark_readable(f.type), f.nullable) for f in schema.arrow_of(names)]
     return from_arrow_schema(pa.schema(fields))
+
+
+def frame_rows(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    """Returns rows of the store in the types that Spark expects; wide decimals become texts.
+
+    Args:
+        wanted: the types of the batch's columns, from `arrow_schema`.
+    """
+    if batch.schema.equals(wanted):
+        return batch
+    columns = [
+        decimal_texts(column)
+        if pa.types.is_decimal(column.type) and not pa.types.is_decimal(field.type)
+        else column
+        for column, field in zip(batch.columns, wanted, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=wanted.names).cast(wanted)
 
 
 def arrow_schema(frame: StructType) -> pa.Schema:

@@ -40,7 +40,7 @@ from pyspark.sql.datasource import (
 
 from seqstore.loaders.spark.counters import LoadCounters, tell_load
 from seqstore.loaders.spark.driver import driver_process
-from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
+from seqstore.loaders.spark.frame_types import arrow_schema, frame_rows, frame_schema, written_schema
 from seqstore.loaders.spark.options import (
     HOW_TO_READ,
     HOW_TO_WRITE,
@@ -168,7 +168,7 @@ class SnapshotReader(DataSourceReader):
             return  # what Spark makes of no partitions at all
         for batch in partition.task.read():
             named = batch.rename_columns(self._wanted.names)
-            yield named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+            yield frame_rows(named, self._wanted)
 
 
 def _parse_filter(schema: TableSchema, text: str) -> pc.Expression:

@@ -48,7 +48,7 @@ from pyspark.sql.streaming.datasource import (
 from seqstore.loaders.spark.change_share import ChangeRange, ChangeShare, ChangeShares, change_ranges
 from seqstore.loaders.spark.counters import LoadCounters, tell_load
 from seqstore.loaders.spark.driver import driver_process
-from seqstore.loaders.spark.frame_types import arrow_schema, frame_schema, written_schema
+from seqstore.loaders.spark.frame_types import arrow_schema, frame_rows, frame_schema, written_schema
 from seqstore.loaders.spark.options import STREAM_READ, STREAM_WRITE, SourceOptions
 from seqstore.loaders.spark.place import begun_loads, end_loads, ending
 from seqstore.loaders.spark.staged_frame import run_task
@@ -245,7 +245,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         by_name = {name.lower(): i for i, name in enumerate(batch.schema.names)}
         columns = [batch.column(by_name[name.lower()]) for name in self._wanted.names]
         named = pa.RecordBatch.from_arrays(columns, names=self._wanted.names)
-        return named if named.schema.equals(self._wanted) else named.cast(self._wanted)
+        return frame_rows(named, self._wanted)
 
     def commit(self, end: dict[str, int]) -> None:
         """Deletes the shares of the batches that end here. Retention decides which versions stay readable."""

@@ -8,7 +8,6 @@ has no form in the new type, or is too long for it, fails.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -106,8 +105,6 @@ def convert(values: pa.Array, old: ColumnType, new: ColumnType) -> Cast:
     """
     if values.type.equals(new.arrow) and old.name not in ("DATETIME", "VARCHAR", "CHAR", "STRING"):
         return Cast(values)
-    if old.name == "DECIMAL" and pa.types.is_string(new.arrow):
-        values = _plain_digits(values)
     found = try_cast(values, new)
     limit = new.byte_length_max
     if limit is None:
@@ -116,12 +113,3 @@ def convert(values: pa.Array, old: ColumnType, new: ColumnType) -> Cast:
     if fits.true_count == len(fits):
         return found
     return Cast(masked(found.values, fits), merge_masks(found.failed, pc.invert(fits)))
-
-
-def _plain_digits(values: pa.Array) -> pa.Array:
-    """Formats decimals without exponents."""
-    texts = values.cast(pa.string())
-    if not pc.any(pc.match_substring(texts, "E")).as_py():
-        return texts
-    plain = [None if text is None else f"{Decimal(text):f}" for text in texts.to_pylist()]
-    return pa.array(plain, pa.string())

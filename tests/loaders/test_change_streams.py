@@ -494,6 +494,12 @@ TYPES = [
         -(2**100),
     ),
     ("BIGINT", _field("bytes", "org.apache.kafka.connect.data.Decimal", scale="-2"), _b64(7, 1), 700),
+    (
+        "STRING",  # an exponent is no digit
+        _field("bytes", "org.apache.kafka.connect.data.Decimal", scale="9"),
+        _b64(-5, 1),
+        "-0.000000005",
+    ),
     ("DECIMAL(9, 2)", _field("string"), "1234.50", Decimal("1234.50")),
     ("DECIMAL(9, 2)", _field("double"), 1234.5, Decimal("1234.50")),
     (

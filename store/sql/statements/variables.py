@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Final
 
 from seqstore.store.catalog.update_lock import CONFIG_NAME
@@ -123,6 +124,8 @@ def _assigned(value: st.SetValue, session: Session) -> str | None:
     assert isinstance(value, exp.Expr)
     with session.stream(st.Query(exp.select(value), None)) as reader:
         result = reader.read_all().column(0)[0].as_py()
+    if isinstance(result, Decimal):
+        return f"{result:f}"
     return None if result is None else str(result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
@@ -43,6 +44,7 @@ _ROWS_AT_ONCE: Final = 1_000_000
 _WARNINGS_MAX: Final = 64
 _SIGN_TYPE: Final = parse_type("TINYINT")
 _TEXT: Final = parse_type("STRING")
+_PLAIN_DIGITS_MAX: Final = 400  # a double has no more; 1e999999999 would be a gigabyte
 
 
 @dataclass(frozen=True)
@@ -357,12 +359,15 @@ def _array(cells: Sequence[Any], target: _Target, options: InsertOptions) -> pa.
     kinds = {type(cell) for cell in cells if cell is not None}
     if len(nested) == 1 and all(cell is None or isinstance(cell, pa.Scalar) for cell in cells):
         return pa.array([None if cell is None else cell.as_py() for cell in cells], next(iter(nested)))
-    if not nested and (kinds <= {int, Decimal} or len(kinds) == 1):
+    is_text = target.type.name in ("CHAR", "VARCHAR", "STRING")  # which keeps the digits of each value
+    if not nested and (kinds <= {int, Decimal} or len(kinds) == 1) and not (is_text and Decimal in kinds):
         try:
             return pa.array(cells)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
             pass  # integers beyond 64 bits, decimals too far apart, lists of mixed kinds
-    return pa.array([None if cell is None else _text(cell) for cell in cells], pa.string())
+    if target.type.name == "BOOLEAN" and kinds <= {bool, int, float, Decimal}:
+        return pa.array([None if cell is None else bool(cell) for cell in cells], pa.bool_())
+    return pa.array([None if cell is None else _text(cell, is_text=is_text) for cell in cells], pa.string())
 
 
 def _default(target: _Target, now: datetime) -> Any:
@@ -376,10 +381,16 @@ def _default(target: _Target, now: datetime) -> Any:
     return default_scalar(column, now).as_py()
 
 
-def _text(value: Any) -> str | None:
-    if isinstance(value, pa.Scalar):
-        text: str | None = try_cast(pa.array([value.as_py()], value.type), _TEXT).values[0].as_py()
+def _text(value: Any, *, is_text: bool) -> str | None:
+    """Formats a value that stands beside others of another kind; numbers for a number have no exponent."""
+    if isinstance(value, pa.Scalar) or (isinstance(value, float) and is_text):
+        alone = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else pa.array([value])
+        text: str | None = try_cast(alone, _TEXT).values[0].as_py()
         return text
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{Decimal(repr(value)):f}"
+    if isinstance(value, Decimal) and abs(value.adjusted()) <= _PLAIN_DIGITS_MAX:
+        return f"{value:f}"
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, datetime):

@@ -15,12 +15,12 @@ import pyarrow.compute as pc
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime.arrow_versions import local_time
 from seqstore.store.types.cast.nested import evaluate, text_literal, to_json, to_nested, to_text
-from seqstore.store.types.cast.numbers import to_boolean, to_decimal, to_float, to_integer
+from seqstore.store.types.cast.numbers import decimal_texts, to_boolean, to_decimal, to_float, to_integer
 from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
 from seqstore.store.types.cast.times import check_zone, to_date, to_datetime
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
-__all__ = ["Cast", "check_zone", "evaluate", "text_literal", "try_cast"]
+__all__ = ["Cast", "check_zone", "decimal_texts", "evaluate", "text_literal", "try_cast"]
 
 _TEXT = ("CHAR", "VARCHAR", "STRING")
 _NUMERIC = {"FLOAT": to_float, "DOUBLE": to_float, "DECIMAL": to_decimal, "BOOLEAN": to_boolean}
@@ -94,6 +94,8 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
         source = local_time(source, zone)
     if pa.types.is_nested(kind):
         return to_text(source)
+    if pa.types.is_decimal(kind):
+        return Cast(decimal_texts(source))
     try:
         text = source.cast(pa.string())
     except pa.ArrowNotImplementedError:

@@ -298,6 +298,28 @@ def _exact_decimals(values: pa.Array, to: ColumnType) -> Cast:
     return outcome(values, pa.array(results, to.arrow), pa.array(beyond, pa.bool_()))
 
 
+def decimal_texts(values: pa.Array) -> pa.Array:
+    """Formats decimals with all digits of their scale, such as 0.000000100, where Arrow writes 1.00E-7."""
+    if values.type.bit_width < 128:
+        values = values.cast(pa.decimal128(values.type.precision, values.type.scale))
+    texts, kind = values.cast(pa.string()), values.type
+    has_exponent = pc.match_substring(texts, "E")
+    if not pc.any(has_exponent).as_py():
+        return texts
+    if kind.scale < 0:
+        return pa.array(
+            [None if value is None else f"{value:f}" for value in values.to_pylist()], pa.string()
+        )
+    # Such values are below 1: their digits as a whole number, with zeros in front, are the fraction.
+    whole = pa.decimal256(kind.precision, 0) if kind.bit_width == 256 else pa.decimal128(kind.precision, 0)
+    few = values.filter(has_exponent)
+    digits = pa.Array.from_buffers(whole, len(few), few.buffers(), few.null_count, few.offset)
+    fraction = pc.utf8_lpad(pc.utf8_ltrim(digits.cast(pa.string()), characters="-"), kind.scale, padding="0")
+    sign = pc.if_else(pc.starts_with(texts.filter(has_exponent), "-"), "-0.", "0.")
+    plain = pc.binary_join_element_wise(sign, fraction, "")
+    return pc.replace_with_mask(texts, pc.fill_null(has_exponent, False), plain)
+
+
 # --------------------------------------------------------------------------------------------------- booleans
 
 

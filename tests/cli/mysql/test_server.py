@@ -292,3 +292,10 @@ def test_tls_is_offered_and_may_be_demanded(store: Store, tmp_path: Path) -> Non
         with pytest.raises(pymysql.MySQLError) as caught:
             pymysql.connect(**options, ssl_disabled=True)
         assert "insecure transport" in str(caught.value)
+
+
+def test_a_small_decimal_arrives_without_an_exponent(connect: Any) -> None:
+    """Zero arrived as 0E-9, which clients other than Python's show so."""
+    connection = connect(conv=dict(pymysql.converters.encoders))
+    found = ask(connection, "SELECT CAST(0 AS DECIMAL(27, 9)), CAST(-0.0000001 AS DECIMAL(27, 9))")
+    assert found == [("0.000000000", "-0.000000100")]

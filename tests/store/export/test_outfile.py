@@ -221,3 +221,16 @@ def test_objects_are_written_with_keys_of_the_properties(
         filesystem, path = pafs.FileSystem.from_uri(uri.format("out"))
         (info,) = filesystem.get_file_info(pafs.FileSelector(path))
         assert pq.read_table(info.path, filesystem=filesystem).to_pydict() == {"k": [1, 2]}
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_a_small_decimal_is_written_without_an_exponent(store: Store, tmp_path: Path, form: str) -> None:
+    """Zero was written as 0E-9."""
+    (tmp_path / "out").mkdir()
+    with Session(store, "db") as session:
+        text = (
+            f"SELECT CAST(0 AS DECIMAL(27, 9)) AS c INTO OUTFILE 'file://{tmp_path}/out/x_' FORMAT AS {form}"
+        )
+        list(session.execute(text))
+    [written] = [path.read_text() for path in (tmp_path / "out").iterdir()]
+    assert written in ("0.000000000\n", '{"c":"0.000000000"}\n')

@@ -434,3 +434,35 @@ def test_the_partitions_of_values_with_an_offset_are_those_of_the_sessions_zone(
         "INSERT OVERWRITE TABLE d PARTITION(*) VALUES (3, '2024-04-30 17:00:00Z'); SELECT 1"
     )
     assert rows("SELECT k FROM d ORDER BY k") == [(1,), (3,)]
+
+
+def test_a_small_decimal_is_stored_as_text_without_an_exponent(rows: Run) -> None:
+    """Zero was stored as 0E-9."""
+    rows(
+        "CREATE TABLE x (k INT, c DECIMAL(27, 9), s STRING) UNIQUE KEY(k);"
+        "INSERT INTO x (k, c) VALUES (1, 0), (2, 0.0000001); UPDATE x SET s = c WHERE k > 0; SELECT 1"
+    )
+    assert rows("SELECT s FROM x ORDER BY k") == [("0.000000000",), ("0.000000100",)]
+
+
+def test_each_number_of_an_insert_keeps_its_digits_in_a_text_column(rows: Run) -> None:
+    """All rows had the digits of the one with most of them, and zero an exponent."""
+    rows(
+        "CREATE TABLE x (k INT, s STRING) UNIQUE KEY(k);"
+        "INSERT INTO x VALUES (1, 0), (2, 0.0000001), (3, 1.5), (4, 1e3), (5, -0.10), (6, POW(2, 2));"
+        "SELECT 1"
+    )
+    texts = [("0",), ("0.0000001",), ("1.5",), ("1000",), ("-0.10",), ("4",)]
+    assert rows("SELECT s FROM x ORDER BY k") == texts
+
+
+@pytest.mark.parametrize("kind", ["BIGINT", "LARGEINT", "DECIMAL(20, 2)", "DOUBLE", "BOOLEAN", "INT"])
+@pytest.mark.parametrize("value", ["POW(10, 16)", "POW(2, 0.5)", "1e2", "2", "TRUE"])
+def test_a_value_is_stored_alike_alone_and_beside_others(rows: Run, kind: str, value: str) -> None:
+    """A large double beside an integer was refused, as its text has an exponent."""
+    rows(f"SET enable_insert_strict = false; CREATE TABLE x (k INT, v {kind}) UNIQUE KEY(k); SELECT 1")
+    rows(
+        f"INSERT INTO x VALUES (1, {value}); INSERT INTO x VALUES (2, {value}), (3, 1), (4, FALSE); SELECT 1"
+    )
+    stored = rows("SELECT v FROM x WHERE k < 3 ORDER BY k")
+    assert stored[0] == stored[1]

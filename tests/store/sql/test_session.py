@@ -154,3 +154,7 @@ def test_an_internal_error_of_the_evaluator_ends_one_statement_of_nobody_else(st
             (result,) = session.execute("SELECT 2 AS two")
             assert result.rows is not None
             assert result.rows.to_pylist() == [{"two": 2}]
+
+
+def test_a_user_variable_holds_a_small_decimal_without_an_exponent(rows: Run) -> None:
+    assert rows("SET @x = CAST(0 AS DECIMAL(27, 9)); SELECT CONCAT(@x, '')") == [("0.000000000",)]

@@ -521,3 +521,17 @@ def test_empty_and_all_null_columns_have_no_failures(to: str) -> None:
         result = convert(source, to)
         assert result.failed is None
         assert result.values.null_count == len(source)
+
+
+@given(
+    st.lists(st.none() | st.decimals(min_value=-1000, max_value=1000, places=12), min_size=1),
+    st.sampled_from([pa.decimal128(38, 12), pa.decimal256(76, 12), pa.decimal256(39, 20)]),
+)
+def test_a_decimal_becomes_text_with_all_digits_of_its_scale(
+    values: list[Decimal | None], kind: pa.DataType
+) -> None:
+    """Zero and decimals below a millionth had an exponent: 0E-12."""
+    source = pa.array([*values, Decimal("1E-12"), Decimal("-1E-12"), Decimal(0), None], kind)
+    wanted = [None if value is None else f"{value:f}" for value in source.to_pylist()]
+    assert convert(source, "STRING").values.to_pylist() == wanted
+    assert convert(source.slice(1), "STRING").values.to_pylist() == wanted[1:]
