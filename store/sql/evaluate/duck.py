@@ -30,6 +30,8 @@ from seqstore.store.sql.evaluate.connections import Connection, common_bytes, fo
 from seqstore.store.sql.parse.nesting import too_deep
 from seqstore.store.sql.translate.macros import INTERNAL
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import ColumnType
 from seqstore.store.types.fraction_digits import with_fraction_digits
 
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
@@ -345,12 +347,14 @@ def _answer_schema(
 
 
 def _answer_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Returns a batch in its exact types; dates and times outside of the years 0 to 9999 become NULL."""
     arrays = []
     for column, wanted in zip(batch.columns, schema, strict=True):
         array = column.storage if isinstance(column, pa.ExtensionArray) else column
         if not array.type.equals(wanted.type):
             array = _cast(array, wanted, "overflow", _BEYOND_BIGINT)
-        arrays.append(array)
+        kind = _TIMES.get(wanted.type)
+        arrays.append(array if kind is None else try_cast(array, kind).values)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -361,6 +365,8 @@ def _cast(array: pa.Array, wanted: pa.Field, kind: str, message: str) -> pa.Arra
         raise InvalidInputError(f"column {wanted.name!r} {message}", kind=kind) from error
 
 
+# Computed dates and times may be beyond the range of the type.
+_TIMES: Final = {pa.date32(): ColumnType("DATE"), pa.timestamp("us"): ColumnType("DATETIME", (6,))}
 _READS_STREAMS_AGAIN: Final = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
 _COUNTS_ROWS: Final = int(duckdb.__version__.partition(".")[0]) >= 2  # of Arrow tables, for its plans
 

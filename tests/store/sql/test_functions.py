@@ -186,3 +186,23 @@ def test_a_statement_creates_the_macros_that_it_calls_and_those_that_they_call()
     assert list(called_macros("SELECT d_yearweek_mode_2(x)", {"d_week_number"})) == [
         name for name in found if name != "d_week_number"
     ]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "date_add(d, INTERVAL 1 DAY)",
+        "date_add(at, INTERVAL 1 SECOND)",
+        "d + INTERVAL 1 YEAR",
+        "date_sub(CAST('0000-01-01' AS DATE), INTERVAL 1 DAY)",
+        "CAST('10000-01-01' AS DATE)",
+        "CAST('infinity' AS DATE)",
+        "CAST('-infinity' AS DATETIME)",
+        "CAST('9999-12-31 23:59:59.7' AS DATETIME)",
+        "makedate(9999, 366)",
+    ],
+)
+def test_a_time_outside_of_the_years_0_to_9999_is_null(rows: Run, expression: str) -> None:
+    """Such a time ended `seqstore sql` in a traceback, and reached clients of MySQL as a broken text."""
+    table = "(SELECT CAST('9999-12-31' AS DATE) AS d, CAST('9999-12-31 23:59:59' AS DATETIME) AS at) t"
+    assert rows(f"SELECT {expression} FROM {table}") == [(None,)]
