@@ -150,11 +150,26 @@ def _values(column: pa.ChunkedArray) -> Iterable[Any]:
             None if v is None else float(t)
             for v, t in zip(column.to_pylist(), _float_texts(column), strict=True)
         ]
+    try:
+        moments = column.to_pylist()
+    except (OverflowError, ValueError):
+        if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
+            raise
+        return _times_of_year_0(column)
     if not pa.types.is_timestamp(column.type):
-        return list(column.to_pylist())
-    moments = column.to_pylist()
+        return list(moments)
     digits = max((_fraction_digits(m) for m in moments if m is not None), default=0)
     return [None if m is None else _moment(m, digits) for m in moments]
+
+
+def _times_of_year_0(column: pa.ChunkedArray) -> list[str | None]:
+    """Returns dates and times as texts: Python has none of the year 0."""
+    from seqstore.store.types.cast import try_cast
+    from seqstore.store.types.column_types import parse_type
+
+    shown: list[str | None] = try_cast(column, parse_type("STRING")).values.to_pylist()
+    has_fraction = any(text is not None and "." in text and not text.endswith(".000000") for text in shown)
+    return shown if has_fraction else [None if text is None else text.partition(".")[0] for text in shown]
 
 
 def _float_texts(column: pa.ChunkedArray) -> list[str]:

@@ -109,3 +109,14 @@ def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_table_without_rows_still_has_its_head() -> None:
     assert box(pa.table({"a": pa.array([], pa.int32())})) == "+---+\n| a |\n+---+"
+
+
+def test_dates_of_the_year_0_have_their_texts() -> None:
+    """Python has no such dates: `seqstore sql` ended in a traceback."""
+    table = pa.table(
+        {
+            "d": pa.array([-719_528, 0], pa.date32()),
+            "t": pa.array([-62_167_219_200_000_000, None], pa.timestamp("us")),
+        }
+    )
+    assert as_csv(table) == "d,t\n0000-01-01,0000-01-01 00:00:00\n1970-01-01,\\N"
