@@ -142,6 +142,7 @@ class Evaluator:
             if item.find(*_VOLATILE) is None:
                 item.set("this", exp.Anonymous(this="try", expressions=[item.this]))
         self._select = select
+        self._zone = around.moment.zone
         self._named = {column.name for column in select.find_all(exp.Column)}
         shared = common_bytes() or memory_limit.limit_bytes()
         name = f"load {id(self)}"
@@ -166,7 +167,8 @@ class Evaluator:
             self._sql = self._rendered(source)
         try:
             connection = self._connection.get()
-            reader, close = duck.run(connection, self._sql, {source_name(0): source}, has_largeint=True)
+            sources = {source_name(0): source}
+            reader, close = duck.run(connection, self._sql, sources, has_largeint=True, zone=self._zone)
             try:
                 table = reader.read_all()
             finally:

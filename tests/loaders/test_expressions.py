@@ -63,6 +63,7 @@ def evaluate(text: str) -> list[Any]:
         ("repeat(b, k)", ["abc", "d,ed,e", "FFF", None]),
         ("k > '1'", [False, True, True, None]),
         ("cast(a as int)", [5, None, 7, None]),
+        ("cast(concat('2024-05-01 02:00:00', 'Z', '') as datetime)", [datetime(2024, 5, 1, 10)] * 4),
         ("cast(a as decimal(9,1))", [Decimal("5.0"), None, Decimal("7.5"), None]),
     ],
 )

@@ -28,7 +28,7 @@ from seqstore.store.runtime.call_room import RoomyIterator
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
 from seqstore.store.sql.parse.nesting import too_deep
-from seqstore.store.sql.translate.macros import INTERNAL
+from seqstore.store.sql.translate.macros import INTERNAL, reads_zone, zone_setting
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import ColumnType
@@ -153,6 +153,7 @@ def run(
     sources: dict[str, Source],
     *,
     has_largeint: bool,
+    zone: str,
     kinds: Sequence[str | None] = (),
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
     """Starts a rendered statement.
@@ -161,6 +162,7 @@ def run(
         sources: by the name under which the statement reads them, in the schema `temp.main`.
         kinds: the types of the answer's columns, for the fraction digits of DATETIME; none if not known.
         has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
+        zone: the session's time zone, into which texts with an offset are converted (Y13).
 
     Returns:
         The answer, and a function that ends the statement.
@@ -171,7 +173,7 @@ def run(
     memory_limit.wait_for_room()
     work = _Work(connection.cursor(), sources, current())
     try:
-        relation = _planned(connection, sql, work)
+        relation = _planned(connection, sql, work, zone)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
@@ -197,13 +199,15 @@ def _answers(reader: pa.RecordBatchReader, schema: pa.Schema, work: _Work) -> It
         reader.close()
 
 
-def _planned(connection: Connection, sql: str, work: _Work) -> duckdb.DuckDBPyRelation:
+def _planned(connection: Connection, sql: str, work: _Work, zone: str) -> duckdb.DuckDBPyRelation:
     """Returns the plan of a statement that its cancellation ends, over its registered sources."""
     if work.statement is not None:
         work.statement.add(work.interrupt)
     for source in work.sources.values():
         source.statement = work.statement
     connection.create_macros(sql)
+    if reads_zone(sql):
+        work.cursor.execute(zone_setting(zone))
     for name, rows in _registered(work.sources).items():
         work.cursor.register(name, rows)
     return work.cursor.sql(sql)

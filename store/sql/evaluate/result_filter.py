@@ -38,7 +38,9 @@ def filter_result(rows: pa.Table, condition: exp.Expr, context: QueryContext) ->
         note(column, kinds[column.name.lower()])
     translate(tree, context.evaluation(), context.variables)
     source = duck.Source(rows.schema, rows.to_reader)
-    reader, close = duck.run(context.connect(), render(tree), {source_name(0): source}, has_largeint=False)
+    zone = context.evaluation().moment.zone
+    sources = {source_name(0): source}
+    reader, close = duck.run(context.connect(), render(tree), sources, has_largeint=False, zone=zone)
     try:
         with reader:
             return reader.read_all()

@@ -200,7 +200,8 @@ def _evaluated(
         place_source(relation, nodes[number], name, columns, largeint=largeint, is_marked=is_marked)
         sources[name] = source
     sql = render(tree)
-    run = functools.partial(duck.run, context.connect(), sources=sources, kinds=kinds)
+    zone = context.evaluation().moment.zone
+    run = functools.partial(duck.run, context.connect(), sources=sources, zone=zone, kinds=kinds)
     try:
         reader, close = run(sql, has_largeint=has_largeint)
     except InvalidInputError as error:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Final
 
+import pyarrow as pa
+
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.value_types import (
@@ -27,11 +29,16 @@ from seqstore.store.sql.translate.value_types import (
     note,
     type_of,
 )
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.cast.outcome import BLANKS
+from seqstore.store.types.cast.times import MOMENT_TEXT
+from seqstore.store.types.column_types import ColumnType
 
 DATETIME_NAMES: Final = ("DATETIME", "TIMESTAMP", "TIMESTAMPTZ")  # of one type, as sqlglot reads its words
 TEXT_NUMBER: Final = "text_number"  # note at a column of texts: the type of its numbers, instead of DOUBLE
 _FLOATING: Final = frozenset(["FLOAT", "DOUBLE"])
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(\d{1,38}|(?=[\d.]{1,39}$)\d+\.\d+)")
+_MOMENT: Final = re.compile(MOMENT_TEXT, re.ASCII)
 _ISO_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DIGITS_OF_DATE: Final = "%Y%m%d"
 
@@ -124,6 +131,19 @@ def as_integer(value: exp.Expr) -> exp.Expr:
     return _chosen("d_integer", value, None, _WHOLES)
 
 
+def as_cut_moment(value: exp.Expr, digits: int) -> exp.Expr:
+    """Converts a value to a DATETIME that is rounded to `digits` next; a text is not rounded before it."""
+    if digits == 6 or type_of(value) not in TEXTS:
+        return as_moment(value)
+    return note(_constant_moment(value, digits) or call("d_moment_cut", value), ANY_TIME)
+
+
+def as_read(value: exp.Expr, name: str) -> exp.Expr:
+    """Prepares a value for a cast to DECIMAL, FLOAT, DOUBLE or BOOLEAN, which DuckDB reads in more forms."""
+    macro = _READ_TEXTS.get(name)
+    return call(macro, value) if macro is not None and type_of(value) in TEXTS else value
+
+
 def add_to_date(moment: exp.Expr, interval: exp.Expr) -> exp.Expr:
     """Adds an interval; a DATE stays a DATE."""
     kind = type_of(moment)
@@ -175,9 +195,32 @@ def _literal_moment(text: exp.Expr) -> exp.Expr:
         try:
             date.fromisoformat(text.name)
         except ValueError:
-            return note(call("d_moment", text), ANY_TIME)
+            return note(_moment_of_text(text), ANY_TIME)
         return _as(text, "DATE")
-    return note(call("d_moment", text), ANY_TIME)
+    return note(_moment_of_text(text), ANY_TIME)
+
+
+def _moment_of_text(value: exp.Expr) -> exp.Expr:
+    return _constant_moment(value, 6) or call("d_moment", value)
+
+
+def _constant_moment(value: exp.Expr, digits: int) -> exp.Expr | None:
+    """Reads a text in quotes as loads do, which is faster than DuckDB's binding of a macro.
+
+    None for other values and for a text with an offset: the macro knows the session's time zone.
+    """
+    if not is_quoted(value):
+        return None
+    try:
+        parts = _MOMENT.match(value.name.strip(BLANKS))
+        if parts is not None and (parts["zone1"] or parts["zone2"]):
+            return None
+        kind = ColumnType("DATETIME", (digits,))
+        moment = try_cast(pa.array([value.name], pa.string()), kind).values[0].as_py()
+    except (ValueError, OverflowError):  # the year 0, or characters that have no UTF-8
+        return None
+    shown = exp.null() if moment is None else exp.Literal.string(moment.isoformat(sep=" "))
+    return exp.cast(shown, "TIMESTAMP")
 
 
 def _number_of_text(value: exp.Expr) -> exp.Expr:
@@ -237,10 +280,12 @@ def _same(value: exp.Expr) -> exp.Expr:
 
 
 _NAMES: Final = {"INT128": "LARGEINT"}
+_READ_TEXTS: Final = {"DECIMAL": "d_number_text", "FLOAT": "d_double_text", "DOUBLE": "d_double_text",
+                      "BOOLEAN": "d_truth_text"}  # fmt: skip
 _MOMENTS: Final[dict[str, _Conversion]] = {
     ANY_TIME: _same,
     "DATE": lambda value: exp.cast(value, "TIMESTAMP"),
-    "STRING": lambda value: call("d_moment", value),
+    "STRING": _moment_of_text,
     "BIGINT": _of_digits,
     "DOUBLE": _of_digits,
 }
@@ -258,5 +303,5 @@ _WHOLES: Final[dict[str, _Conversion]] = {
     "BOOLEAN": lambda value: _as(value, "INT"),
     "DATE": lambda value: _digits_of_time(value, "DATE"),
     ANY_TIME: lambda value: _digits_of_time(value, ANY_TIME),
-    "STRING": lambda value: call("d_integer_of", value),
+    "STRING": lambda value: call("d_whole_text", value),
 }

@@ -18,6 +18,8 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.types.cast.numbers import FLOAT_TEXT, NUMBER_TEXT
+from seqstore.store.types.cast.times import END_MICROSECOND, FIRST_MICROSECOND, MOMENT_TEXT
 
 # Called by the translation of other functions and operators, not by name.
 INTERNAL: Final = frozenset(
@@ -31,6 +33,8 @@ INTERNAL: Final = frozenset(
         explode_json_array_int explode_json_array_json explode_json_array_string explode_numbers
         explode_split floor_at int_div int_div_of integer integer_of joined json_length_of json_list
         json_type_of length_joined ln logarithm moment moment_of_digits months_apart number random_between
+        moment_cut zone_minutes moment_of moment_parts moment_read assembled zoned utc whole_text
+        number_text double_text truth_text
         rounded
         numbers since_1970 text text_beside time_of_day times texts
         to_days ts ts_of two_digit_week_0 two_digit_week_1 two_digit_week_2 two_digit_week_3
@@ -80,15 +84,69 @@ d_sequence(n) AS generate_series(d_elements(n)),
     (a, b) AS generate_series(a, d_end(a, b)),
     (a, b, s) AS generate_series(a, d_end(a, b, s), s);
 """
+# `//` rounds towards 0, so that `d_rounded` counts from the year 0.
+# Texts as loads cast them (types.cast). `zone_setting` sets the session's zone. A lambda computes its
+# argument once, where a macro would copy it.
+_BLANKS: Final = r"E' \t\n\r\f\x0B'"
+_PLAIN_MOMENT: Final = r"\d{4}-\d{2}-\d{2}(?:[ T](?:[01]\d|2[0-3]):\d{2}:\d{2}(?:\.\d{1,6})?)?"
+_PARTS: Final = str(re.findall(r"\(\?P<(\w+)>", MOMENT_TEXT))
+_ZONE_OFFSET: Final = r"(?i)^(?:GMT|UTC)?([+-])(\d{1,2}?):?([0-5]\d)?$"
+_ZONE_NAME: Final = (  # DuckDB knows others, such as PST
+    r"(?i).*/.*|CET|CST6CDT|Cuba|EET|EST|EST5EDT|Egypt|Eire|GB|GB-Eire|GMT[+-]?0|Greenwich|HST|Hongkong|"
+    r"Iceland|Iran|Israel|Jamaica|Japan|Kwajalein|Libya|MET|MST|MST7MDT|NZ|NZ-CHAT|Navajo|PRC|PST8PDT|Poland|"
+    r"Portugal|ROC|ROK|Singapore|Turkey|UCT|Universal|W-SU|WET"
+)
+_TEXTS: Final = rf"""
+d_assembled(y, m, d, h, i, s, f, half) AS CASE WHEN TRY_CAST('0' || h AS INTEGER) <= 23 THEN
+    TRY_CAST(concat(CASE WHEN length(y) > 2 THEN '' WHEN y < '70' THEN '20' ELSE '19' END, y, '-', m, '-', d,
+        ' ', lpad(h, 2, '0'), ':', lpad(i, 2, '0'), ':', lpad(s, 2, '0'), '.', rpad(left(f, 6), 6, '0'))
+        AS TIMESTAMP)
+    + to_microseconds(CASE WHEN substring(f, 7, 1) >= half THEN 1 ELSE 0 END) END;
+d_moment_parts(p, half) AS d_assembled(p['y1'] || p['y2'] || p['y3'], p['m1'] || p['m2'] || p['m3'],
+    p['d1'] || p['d2'] || p['d3'], p['h1'] || p['h2'] || p['h3'], p['i1'] || p['i2'] || p['i3'],
+    p['s1'] || p['s2'] || p['s3'], p['f1'] || p['f2'] || p['f3'], half);
+d_zone_minutes(z) AS CASE lower(z) WHEN 'z' THEN 0 WHEN 'utc' THEN 0 WHEN 'gmt' THEN 0 WHEN 'zulu' THEN 0
+    WHEN 'cst' THEN 480 ELSE list_transform([regexp_extract(z, '{_ZONE_OFFSET}', ['sign', 'h', 'm'])],
+    lambda o: CASE WHEN TRY_CAST(o['h'] AS INTEGER) < 24 THEN CAST(o['sign'] || '1' AS INTEGER)
+        * (CAST(o['h'] AS INTEGER) * 60 + CAST('0' || o['m'] AS INTEGER)) END)[1] END;
+d_utc(t, z) AS coalesce(t - to_minutes(d_zone_minutes(z)), CASE WHEN regexp_full_match(z, '{_ZONE_NAME}')
+    THEN list_transform([timezone('UTC', TRY_CAST(CAST(t AS VARCHAR) || ' ' || z AS TIMESTAMPTZ))],
+    lambda u: CASE WHEN timezone(z, timezone('UTC', u - INTERVAL 1 HOUR)) = t
+        THEN u - INTERVAL 1 HOUR ELSE u END)[1] END);
+d_zoned(t, z) AS CASE WHEN z = '' THEN t
+    ELSE timezone(coalesce(getvariable('zone'), 'UTC'), timezone('UTC', d_utc(t, z)))
+    + to_minutes(coalesce(getvariable('zone_minutes'), 0)) END;
+d_moment_of(x, half) AS list_transform(list_transform(list_transform(
+    [regexp_extract(trim(x, {_BLANKS}), '{MOMENT_TEXT}', {_PARTS})],
+    lambda p: {{'t': d_moment_parts(p, half), 'z': p['zone1'] || p['zone2']}}),
+    lambda q: d_zoned(q['t'], q['z'])),
+    lambda t: CASE WHEN t BETWEEN make_timestamp({FIRST_MICROSECOND})
+        AND make_timestamp({END_MICROSECOND - 1}) THEN t END)[1];
+d_rounded(x, step) AS make_timestamp(
+    (epoch_us(x) - {FIRST_MICROSECOND} + step // 2) // step * step + {FIRST_MICROSECOND});
+d_moment_read(x, half) AS list_transform([CAST(x AS VARCHAR)], lambda s: CASE
+    WHEN regexp_full_match(s, '{_PLAIN_MOMENT}') THEN TRY_CAST(s AS TIMESTAMP)
+    WHEN regexp_full_match(s, '\d{{8}}') THEN try_strptime(s, '%Y%m%d')
+    ELSE d_moment_of(s, half) END)[1];
+d_moment(x) AS d_moment_read(x, '5');
+d_moment_cut(x) AS d_moment_read(x, ':');
+d_whole_text(x) AS regexp_extract(regexp_replace(trim(x, {_BLANKS}), '^([+-]?)(\.\d+)$', '\10\2'),
+    '^([+-]?\d+)(\.\d*)?$', 1);
+d_number_text(x) AS regexp_extract(trim(x, {_BLANKS}), '{NUMBER_TEXT}', 0);
+d_double_text(x) AS regexp_extract(trim(x, {_BLANKS}), '{FLOAT_TEXT}', 0);
+d_truth_text(x) AS CASE lower(trim(x, {_BLANKS})) WHEN '1' THEN true WHEN 't' THEN true WHEN 'true' THEN true
+    WHEN 'yes' THEN true WHEN 'on' THEN true WHEN '0' THEN false WHEN 'f' THEN false WHEN 'false' THEN false
+    WHEN 'no' THEN false WHEN 'off' THEN false END;
+"""
 # TRY takes no subquery or aggregate: the lambdas with it have the value of one as their argument.
 _MACROS: Final = (
     _BOUNDS
+    + _TEXTS
     + r"""
-d_moment(x) AS coalesce(TRY_CAST(x AS TIMESTAMP), try_strptime(x, ['%Y%m%d', '%Y%m%d%H%M%S']));
-d_moment_of_digits(x) AS try_strptime(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']);
+d_moment_of_digits(x) AS d_moment(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR));
 d_ts(x TIMESTAMP) AS x,
     (x DATE) AS CAST(x AS TIMESTAMP),
-    (x BIGINT) AS try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']),
+    (x BIGINT) AS d_moment_of_digits(x),
     (x VARCHAR) AS d_moment(x);
 d_add_date(x DATE, i INTERVAL) AS CAST(x + i AS DATE),
     (x TIMESTAMP, i INTERVAL) AS x + i,
@@ -99,7 +157,7 @@ d_as_number(x VARCHAR) AS TRY_CAST(x AS DOUBLE),
     (x BOOLEAN) AS CAST(x AS INTEGER),
     (x) AS x;
 d_beside(x VARCHAR, y BIGINT|HUGEINT|DOUBLE) AS TRY_CAST(x AS DOUBLE),
-    (x VARCHAR, y DATE|TIMESTAMP) AS TRY_CAST(x AS TIMESTAMP),
+    (x VARCHAR, y DATE|TIMESTAMP) AS d_moment(x),
     (x VARCHAR, y VARCHAR) AS x,
     (x, y) AS x;
 d_branch(x TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|DOUBLE) AS CAST(x AS VARCHAR),
@@ -139,7 +197,7 @@ d_collect_list(x) AS list(x) FILTER (x IS NOT NULL);
 d_collect_set(x) AS list(DISTINCT x) FILTER (x IS NOT NULL);
 d_date(x DATE) AS x,
     (x TIMESTAMP) AS CAST(x AS DATE),
-    (x BIGINT) AS CAST(try_strptime(CAST(x AS VARCHAR), ['%Y%m%d', '%Y%m%d%H%M%S']) AS DATE),
+    (x BIGINT) AS CAST(d_moment_of_digits(x) AS DATE),
     (x VARCHAR) AS CAST(d_moment(x) AS DATE);
 d_date_trunc(u, x DATE) AS CAST(date_trunc(u, x) AS DATE),
     (u, x TIMESTAMP) AS CAST(date_trunc(u, x) AS TIMESTAMP),
@@ -163,7 +221,7 @@ d_integer(x HUGEINT) AS x,
     (x BOOLEAN) AS CAST(x AS INTEGER),
     (x DATE) AS CAST(strftime(x, '%Y%m%d') AS BIGINT),
     (x TIMESTAMP) AS CAST(strftime(x, '%Y%m%d%H%M%S') AS BIGINT),
-    (x VARCHAR) AS regexp_replace(trim(x), '^([+-]?\d+)\.\d*$', '\1');
+    (x VARCHAR) AS d_whole_text(x);
 d_json_extract(j, p) AS CASE WHEN json_valid(j) THEN CAST(json_extract(j, p) AS VARCHAR) END;
 d_json_length_of(j) AS CASE WHEN json_valid(j) THEN CASE json_type(j)
     WHEN 'ARRAY' THEN json_array_length(j) WHEN 'OBJECT' THEN len(json_keys(j)) ELSE 1 END END;
@@ -232,7 +290,6 @@ d_time_hours(x) AS TRY_CAST(regexp_extract(d_time_of_day(x), '^-?(\d+):', 1) AS 
 d_clock(x) AS TRY_CAST('1970-01-01 ' || printf('%02d', d_time_hours(x) % 24)
     || regexp_extract(d_time_of_day(x), ':.*$') AS TIMESTAMP);
 d_time_to_sec(x) AS CAST(epoch(TRY_CAST(x AS TIME)) AS BIGINT);
-d_rounded(x, step) AS make_timestamp((epoch_us(x) + step // 2) // step * step);
 d_to_days(x) AS date_diff('day', DATE '0001-01-01', x) + 366;
 d_append_trailing_char_if_absent(x, c) AS CASE WHEN x = '' OR ends_with(x, c) THEN x ELSE x || c END;
 d_array_compact(a) AS list_filter(a, lambda x, i: i = 1 OR x IS DISTINCT FROM a[i - 1]);
@@ -419,6 +476,34 @@ def called_macros(sql: str, known: Set[str] = frozenset()) -> dict[str, str]:
             found[name] = f"CREATE MACRO {body}"
             wanted.update(set(_NAME.findall(text)) - known)
     return dict(reversed(found.items()))
+
+
+@cache
+def _zone_readers() -> frozenset[str]:
+    """Macros that read the session's time zone, directly or through others."""
+    found = {"d_zoned"}
+    for body in _bodies():  # callees before callers
+        name, _, text = body.partition("(")
+        if not found.isdisjoint(_NAME.findall(text)):
+            found.add(name)
+    return frozenset(found)
+
+
+def reads_zone(sql: str) -> bool:
+    """Returns whether a statement calls a macro that reads the session's time zone."""
+    return not _zone_readers().isdisjoint(name.lower() for name in _NAME.findall(sql))
+
+
+def zone_setting(zone: str) -> str:
+    """Returns the statement that sets the time zone for the macros, on a connection that has none.
+
+    Args:
+        zone: a name, or an offset such as `+08:00`, which DuckDB 1.4 does not take for a time zone.
+    """
+    if zone[0] not in "+-":
+        return f"SET VARIABLE zone = '{zone}'"
+    minutes = int(zone[1:3]) * 60 + int(zone[4:])
+    return f"SET VARIABLE zone_minutes = {-minutes if zone[0] == '-' else minutes}"
 
 
 def macro_names() -> frozenset[str]:

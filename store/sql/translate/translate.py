@@ -21,9 +21,11 @@ from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.conversions import (
     DATETIME_NAMES,
+    as_cut_moment,
     as_date,
     as_integer,
     as_moment,
+    as_read,
     as_text,
     cast_digits,
 )
@@ -309,8 +311,9 @@ def _cast(node: exp.Expr) -> exp.Expr:
         name = name[1:]
         to = exp.DataType.build(name)
     if name in DATETIME_NAMES:
-        step = exp.Literal.number(10 ** (6 - cast_digits(to)))
-        return call("d_rounded", as_moment(node.this), step)
+        digits = cast_digits(to)
+        step = exp.Literal.number(10 ** (6 - digits))
+        return call("d_rounded", as_cut_moment(node.this, digits), step)
     if name == "DATE":
         return as_date(node.this)
     if name in _INTEGER_TYPES:
@@ -318,7 +321,7 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
         text = as_text(node.this)
         return call("left", text, to.expressions[0].this) if to.expressions else text
-    return exp.TryCast(this=node.this, to=to)
+    return exp.TryCast(this=as_read(node.this, name), to=to)
 
 
 def _collate(node: exp.Expr) -> exp.Expr:

@@ -28,9 +28,9 @@ from seqstore.store.types.cast.outcome import (
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
 _CACHED_VALUES: Final = 16_384  # so many doubles, and their copies, stay in the cache of a core
-_INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
-_NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-_FLOAT_TEXT: Final = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
+INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
+NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+FLOAT_TEXT: Final = r"(?i)^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$|^[+-]?(inf|infinity|nan)$"
 _LARGE_EXPONENT: Final = r"[eE][+-]?0*([2-9]\d|1[6-9]|\d{3})"
 _TRUE: Final = pa.array(["1", "t", "true", "yes", "on"])
 _FALSE: Final = pa.array(["0", "f", "false", "no", "off"])
@@ -75,7 +75,7 @@ def _plain_integers(text: pa.Array, to: ColumnType) -> pa.Array:
 
 def _integers_of_text(text: pa.Array, to: ColumnType) -> Cast:
     trimmed = pc.ascii_trim(text, characters=BLANKS)
-    well_formed = pc.match_substring_regex(trimmed, _INTEGER_TEXT)
+    well_formed = pc.match_substring_regex(trimmed, INTEGER_TEXT)
     digits = pc.replace_substring_regex(trimmed, r"^\+?(-?)0*(\d*)(\.\d*)?$", r"\10\2")
     short = pc.less_equal(pc.binary_length(digits), 41)
     numbers = masked(digits, pc.and_(well_formed, short)).cast(pa.decimal256(_WIDE_PRECISION, 0))
@@ -143,7 +143,7 @@ def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
 
 def _floats_of_text(text: pa.Array, arrow: pa.DataType) -> Cast:
     trimmed = pc.ascii_trim(text, characters=BLANKS)
-    return outcome(text, masked(trimmed, pc.match_substring_regex(trimmed, _FLOAT_TEXT)).cast(arrow))
+    return outcome(text, masked(trimmed, pc.match_substring_regex(trimmed, FLOAT_TEXT)).cast(arrow))
 
 
 # --------------------------------------------------------------------------------------------------- decimals
@@ -265,7 +265,7 @@ def _decimals_of_text(text: pa.Array, to: ColumnType) -> Cast:
     """Truncates digits to one more than the scale, so that any length parses; Python parses exponents."""
     precision, scale = to.params
     trimmed = pc.ascii_trim(text, characters=BLANKS)
-    number = masked(trimmed, pc.match_substring_regex(trimmed, _NUMBER_TEXT))
+    number = masked(trimmed, pc.match_substring_regex(trimmed, NUMBER_TEXT))
     if precision == _WIDE_PRECISION or contains_byte(text, b"eE"):
         exact = _exact_decimals(number, to)
         return outcome(text, exact.values, exact.out_of_range)

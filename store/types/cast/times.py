@@ -29,8 +29,8 @@ from seqstore.store.types.column_types import ColumnType
 _MICROS: Final = pa.timestamp("us")
 _DAY: Final = 86_400_000_000
 # 0000-01-01 and 10000-01-01 in microseconds of the epoch: the range of DATE and DATETIME
-_FIRST: Final = int(np.datetime64("0000-01-01", "us").astype(np.int64))
-_END: Final = int(np.datetime64("10000-01-01", "us").astype(np.int64))
+FIRST_MICROSECOND: Final = int(np.datetime64("0000-01-01", "us").astype(np.int64))
+END_MICROSECOND: Final = int(np.datetime64("10000-01-01", "us").astype(np.int64))
 
 _DATE_PARTS: Final = (
     r"(?:(?P<y1>\d{4}|\d{2})[^0-9A-Za-z\s](?P<m1>\d{1,2})[^0-9A-Za-z\s](?P<d1>\d{1,2})"
@@ -45,7 +45,7 @@ _FOURTEEN_DIGITS: Final = (
     r"(?P<y3>\d{4})(?P<m3>\d{2})(?P<d3>\d{2})(?P<h3>\d{2})(?P<i3>\d{2})(?P<s3>\d{2})(?:\.(?P<f3>\d*))?"
     + _ZONE_PART.format(2)
 )
-_MOMENT_TEXT: Final = (
+MOMENT_TEXT: Final = (
     rf"^(?:{_DATE_PARTS}(?:(?: +|T){_TIME_PARTS}{_ZONE_PART.format(1)})?|{_FOURTEEN_DIGITS})$"
 )
 _FIXED_ZONES: Final = {"Z": 0, "UTC": 0, "GMT": 0, "ZULU": 0, "CST": 8 * 60}
@@ -139,7 +139,7 @@ def _rounded(moments: pa.Array, digits: int) -> pa.Array:
     if not np.any(values % step):
         return moments
     values = (values + step // 2) // step * step
-    if len(values) and values.max() >= _END:
+    if len(values) and values.max() >= END_MICROSECOND:
         raise pa.ArrowInvalid("after year 9999")
     return _moments(values, np.asarray(pc.is_null(moments)))
 
@@ -162,7 +162,7 @@ def _moments(values: Numbers, null: Mask) -> pa.Array:
 
 def _checked_days(days: pa.Array) -> Cast:
     values = np.asarray(pc.fill_null(days.cast(pa.int32()), 0), dtype=np.int64)
-    fits = (values >= _FIRST // _DAY) & (values < _END // _DAY)
+    fits = (values >= FIRST_MICROSECOND // _DAY) & (values < END_MICROSECOND // _DAY)
     return Cast(days) if fits.all() else outcome(days, masked(days, fits))
 
 
@@ -182,7 +182,7 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
         values = values // step + (values % step >= (step + 1) // 2)
         per_second = 10**digits
     factor = 10**6 // per_second
-    fits = (values >= _FIRST // factor) & (values < _END // factor)
+    fits = (values >= FIRST_MICROSECOND // factor) & (values < END_MICROSECOND // factor)
     scaled = np.where(fits, values, 0) * factor
     return outcome(source, _moments(scaled, ~fits | np.asarray(pc.is_null(local))))
 
@@ -190,7 +190,7 @@ def _round_checked(source: pa.Array, local: pa.Array, digits: int) -> Cast:
 def _all_fit(moments: pa.Array) -> bool:
     """Returns whether all microseconds are of the years 0 to 9999."""
     least, largest = pc.min_max(moments.view(pa.int64())).as_py().values()
-    return least is None or (least >= _FIRST and largest < _END)
+    return least is None or (least >= FIRST_MICROSECOND and largest < END_MICROSECOND)
 
 
 # ------------------------------------------------------------------------------------------ the row-wise cast
@@ -199,11 +199,11 @@ def _all_fit(moments: pa.Array) -> bool:
 def _moments_of_text(text: pa.Array, digits: int, zone: str) -> Cast:
     """Parses text with one regular expression and assembles the numbers in NumPy."""
     trimmed = pc.ascii_trim(text, characters=BLANKS)
-    parts = pc.extract_regex(trimmed, _MOMENT_TEXT)
+    parts = pc.extract_regex(trimmed, MOMENT_TEXT)
     values, valid = _assemble({name: _joined(parts, name, "123") for name in "ymdhisf"}, digits)
     valid &= np.asarray(pc.is_valid(parts))
     values, valid = _move_zones(values, valid, _joined(parts, "zone", "12"), zone)
-    valid &= (values >= _FIRST) & (values < _END)
+    valid &= (values >= FIRST_MICROSECOND) & (values < END_MICROSECOND)
     return outcome(text, _moments(np.where(valid, values, 0), ~valid))
 
 

@@ -146,10 +146,11 @@ def test_an_internal_error_of_the_evaluator_ends_one_statement_of_nobody_else(st
     with Session(store) as other, Session(store) as third:
         list(other.execute("SELECT 1"))
         connection = connect()
+        text = "SELECT to_json(c)::VARCHAR FROM s"
         with pytest.raises(InvalidInputError, match="cannot be evaluated"):
-            duck.run(connection, "SELECT to_json(c)::VARCHAR FROM s", {"s": source}, has_largeint=False)
+            duck.run(connection, text, {"s": source}, has_largeint=False, zone="UTC")
         with pytest.raises(UnavailableError, match="run it again"):
-            duck.run(connection, "SELECT 1", {}, has_largeint=False)
+            duck.run(connection, "SELECT 1", {}, has_largeint=False, zone="UTC")
         for session in (other, third):
             (result,) = session.execute("SELECT 2 AS two")
             assert result.rows is not None
