@@ -5,6 +5,7 @@ Each operation of a worker has a method of its name. One that returns `LATER` an
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
@@ -15,6 +16,8 @@ from seqstore.cli.clients.admission import Admission, ConnectionLimits
 from seqstore.cli.clients.login_guard import LoginGuard
 from seqstore.cli.workers.seats import GRANTED, WAITING, Seats, Ticket
 from seqstore.store.errors import StoreError
+
+_log: Final = logging.getLogger("seqstore.workers")
 
 LATER: Final = object()
 NUMBERS: Final = 64  # that a worker gets at once
@@ -69,16 +72,21 @@ class Desk:
         self._last_round = 0
 
     def handle(self, worker: int, frame: list[Any]) -> None:
-        """Answers a frame of a worker."""
+        """Answers a frame of a worker; a defect here is logged, and refuses this frame alone."""
         number, operation, *arguments = frame
-        ticket = worker, number
-        if operation == "did":
-            self._answered(worker, number, arguments[0])
-            return
         try:
-            value = getattr(self, f"on_{operation}")(ticket, *arguments)
+            if operation == "did":
+                self._answered(worker, number, arguments[0])
+                return
+            value = getattr(self, f"on_{operation}")((worker, number), *arguments)
         except StoreError as error:
             self._send(worker, [number, "refused", type(error).__name__, error.message, error.kind])
+            return
+        except Exception as error:  # it must not end the hub, and with it all workers
+            _log.exception("the hub could not answer %r", operation)
+            if number and operation != "did":
+                text = f"internal error of the hub: {type(error).__name__}: {error}"
+                self._send(worker, [number, "refused", StoreError.__name__, text, "internal"])
             return
         if value is not LATER and number:
             self._send(worker, [number, "reply", value])

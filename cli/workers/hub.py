@@ -262,7 +262,10 @@ class Hub:
         worker.channel.close()
         if self._stopping_since is None and worker.number in self._workers:
             os.kill(worker.pid, signal.SIGKILL)
-        self._desk.forget(worker.number)
+        try:
+            self._desk.forget(worker.number)
+        except Exception:  # a defect there must not end the hub, and with it all other workers
+            _log.exception("worker %d (process %d) ended, and may still be counted", worker.place, worker.pid)
 
     # ------------------------------------------------------------------------------------------ ends
 

@@ -50,8 +50,7 @@ class Seats:
         row.taken.discard(ticket)
         row.waiting.pop(ticket, None)
         found = self._granted(row)
-        if not row.taken and not row.waiting:
-            del self._rows[name]
+        self._drop_if_empty(name, row)
         return found
 
     def change(self, name: str, limit: int) -> list[Ticket]:
@@ -65,14 +64,25 @@ class Seats:
     def forget(self, worker: int) -> list[Ticket]:
         """Frees what a worker held that has ended; returns the requests of others that are granted by it."""
         gone = [ticket for ticket in self._names if ticket[0] == worker]
-        for ticket in gone:  # before seats are free: none of them may be granted
-            self._rows[self._names[ticket]].waiting.pop(ticket, None)
-        return [each for ticket in gone for each in self.leave(ticket)]
+        names = dict.fromkeys(self._names.pop(ticket) for ticket in gone)
+        found: list[Ticket] = []
+        for name in names:
+            row = self._rows[name]
+            row.taken.difference_update(gone)
+            for ticket in gone:  # before seats are given: none of them may be granted
+                row.waiting.pop(ticket, None)
+            found += self._granted(row)
+            self._drop_if_empty(name, row)
+        return found
 
     def counts(self, name: str) -> tuple[int, int]:
         """Returns how many seats are taken, and how many requests wait."""
         row = self._rows.get(name)
         return (len(row.taken), len(row.waiting)) if row is not None else (0, 0)
+
+    def _drop_if_empty(self, name: str, row: _Row) -> None:
+        if not row.taken and not row.waiting:
+            del self._rows[name]
 
     @staticmethod
     def _granted(row: _Row) -> list[Ticket]:

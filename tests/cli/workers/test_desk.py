@@ -11,6 +11,7 @@ from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
 from seqstore.cli.workers import desk as desk_module
 from seqstore.cli.workers.balance import Balance
 from seqstore.cli.workers.desk import NUMBERS, Desk
+from seqstore.cli.workers.seats import Seats
 
 
 class Hub:
@@ -101,6 +102,21 @@ def test_a_right_password_lets_the_next_one_be_compared() -> None:
     assert reply is None
     hub.ask(1, 0, "checked", "1.2.3.4", "ann", True)
     assert hub.sent == [(1, [FAILURES_AT_ONCE_MAX + 1, "reply", None])]
+
+
+def test_a_defect_in_an_answer_refuses_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KeyError ended the hub, and all workers with it."""
+    hub = Hub(1)
+
+    def fails(*_: object) -> None:
+        raise KeyError("group g")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Seats, "take", fails)
+        refused = hub.ask(1, 7, "take", "group g", 1, 9)
+    assert refused is not None
+    assert refused[1:4] == ["refused", "StoreError", "internal error of the hub: KeyError: 'group g'"]
+    assert hub.ask(1, 8, "take", "group g", 1, 9) == [8, "reply", True]
 
 
 def test_a_question_to_all_has_the_answers_of_those_that_live() -> None:

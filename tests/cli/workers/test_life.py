@@ -22,7 +22,13 @@ from seqstore import Store
 from tests.cli.mysql_client import ask
 from tests.cli.scan.flight_client import FlightClient
 from tests.cli.workers.conftest import make_store
-from tests.cli.workers.worker_server import WorkerServer, eventually, serving_workers, write_settings
+from tests.cli.workers.worker_server import (
+    WorkerServer,
+    eventually,
+    running_query,
+    serving_workers,
+    write_settings,
+)
 from tests.seeds import new_seed
 from tests.support.http_server import Client, ServerProcess, basic
 from tests.weight import by_form
@@ -177,6 +183,35 @@ def test_the_place_of_a_killed_worker_is_free_again(tmp_path: Path, data: Path) 
 
         eventually(again, "place for another connection")
         held.close()
+
+
+def test_a_killed_worker_with_a_statement_that_runs_and_one_that_waits_ends_alone(data: Path) -> None:
+    """The hub ended, and all workers with it."""
+    with serving_workers(data, 2) as server:
+        doomed, other = before = server.workers()
+        with (
+            closing(server.mysql(other)) as root,
+            closing(server.mysql(doomed, user="ann")) as first,
+            closing(server.mysql(doomed, user="ann")) as second,
+        ):
+            ask(
+                root,
+                'CREATE WORKLOAD GROUP small PROPERTIES ("max_concurrency" = "1", "max_queue_size" = "9")',
+            )
+            ask(root, "SET PROPERTY FOR 'ann' 'default_workload_group' = 'small'")
+
+            def counts() -> tuple[int, int]:
+                found = ask(root, "SELECT * FROM information_schema.workload_groups WHERE NAME = 'small'")
+                return int(found[0][6]), int(found[0][7])
+
+            with running_query(first) as errors, running_query(second) as more_errors:
+                eventually(lambda: counts() == (1, 1), "statement that waits")
+                os.kill(doomed, signal.SIGKILL)
+            assert errors
+            assert more_errors
+            eventually(lambda: has_another(server, before), "new worker")
+            assert counts() == (0, 0)
+            assert other in server.workers()
 
 
 def test_what_was_told_holds_in_a_worker_that_begins_later(data: Path) -> None:

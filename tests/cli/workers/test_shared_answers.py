@@ -8,9 +8,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pymysql
@@ -22,29 +21,14 @@ from seqstore.cli.workers.worker_shared import shared_by
 from seqstore.store.sql.session.server_context import ServerContext
 from tests.cli.mysql_client import ask
 from tests.cli.server.test_routes import REQUESTS
-from tests.cli.workers.worker_server import WorkerClient, WorkerServer, eventually
+from tests.cli.workers.worker_server import (
+    ENDLESS,
+    WorkerClient,
+    WorkerServer,
+    eventually,
+    running_query,
+)
 from tests.support.http_server import Answer, basic
-
-ENDLESS = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1e12) SELECT max(n) FROM r"
-
-
-@contextmanager
-def running_query(connection: Any) -> Iterator[list[Exception]]:
-    """Runs an endless query in a thread; yields its errors, and waits for its end."""
-    errors: list[Exception] = []
-
-    def run() -> None:
-        try:
-            ask(connection, ENDLESS)
-        except Exception as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield errors
-    finally:
-        thread.join()
 
 
 def listed(connection: Any) -> dict[int, str]:

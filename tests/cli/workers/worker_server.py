@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +14,12 @@ from typing import Any, TypeVar
 import psutil
 import pymysql
 
+from tests.cli.mysql_client import ask
 from tests.support.http_server import Answer, ServerProcess, basic
 
 _T = TypeVar("_T")
 SECONDS_MAX = 120
+ENDLESS = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 1e12) SELECT max(n) FROM r"
 
 
 def eventually(found: Callable[[], _T], what: str, seconds: float = SECONDS_MAX) -> _T:
@@ -162,3 +165,22 @@ def write_settings(path: Path, **settings: Any) -> Path:
     ]
     path.write_text("[server]\n" + "\n".join(lines) + "\n")
     return path
+
+
+@contextmanager
+def running_query(connection: Any) -> Iterator[list[Exception]]:
+    """Runs an endless query in a thread; yields its errors, and waits for its end."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            ask(connection, ENDLESS)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        thread.join()
