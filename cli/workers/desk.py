@@ -45,7 +45,7 @@ class _Round:
 class _Checks:
     """Passwords of one address that workers compare, and those that wait because few failures are left."""
 
-    begun: deque[float] = field(default_factory=deque)
+    begun: deque[tuple[float, int]] = field(default_factory=deque)  # since when, and the worker
     waiting: deque[tuple[Ticket, str]] = field(default_factory=deque)
 
 
@@ -96,6 +96,10 @@ class Desk:
         for number in self._connections.pop(worker, ()):
             self._admission.end(number)
         self._grant(self._seats.forget(worker))
+        for address, checks in list(self._checks.items()):
+            checks.begun = deque(each for each in checks.begun if each[1] != worker)
+            checks.waiting = deque(each for each in checks.waiting if each[0][0] != worker)
+            self._check_waiting(address)
         for number in list(self._rounds):
             self._answered(worker, number, None)
 
@@ -160,26 +164,32 @@ class Desk:
         """
         checks = self._checks.setdefault(address, _Checks())
         now = time.monotonic()
-        while checks.begun and now - checks.begun[0] > _CHECK_SECONDS_MAX:  # its worker has ended
+        while checks.begun and now - checks.begun[0][0] > _CHECK_SECONDS_MAX:  # its worker is stopped
             checks.begun.popleft()
         if checks.begun and len(checks.begun) + 1 > self._guard.left(address, user) >= 1:
             checks.waiting.append((ticket, user))
             return LATER
         self._guard.check(address, user)
-        checks.begun.append(now)
+        checks.begun.append((now, ticket[0]))
         return None
 
-    def on_checked(self, _ticket: Ticket, address: str, user: str, is_right: bool) -> None:
+    def on_checked(self, ticket: Ticket, address: str, user: str, is_right: bool) -> None:
         """Counts the result of a comparison."""
         if is_right:
             self._guard.succeeded(address, user)
         else:
             self._guard.failed(address, user)
+        begun = self._checks.get(address, _Checks()).begun
+        ended = next((each for each in begun if each[1] == ticket[0]), None)
+        if ended is not None:
+            begun.remove(ended)
+        self._check_waiting(address)
+
+    def _check_waiting(self, address: str) -> None:
+        """Asks anew for those that wait, when fewer passwords of an address are compared."""
         checks = self._checks.get(address)
         if checks is None:
             return
-        if checks.begun:
-            checks.begun.popleft()
         waiting, checks.waiting = checks.waiting, deque()
         for ticket, name in waiting:
             self.handle(ticket[0], [ticket[1], "check", address, name])

@@ -104,6 +104,26 @@ def test_a_right_password_lets_the_next_one_be_compared() -> None:
     assert hub.sent == [(1, [FAILURES_AT_ONCE_MAX + 1, "reply", None])]
 
 
+def test_a_dead_worker_compares_no_passwords_any_more() -> None:
+    """Its comparisons counted for 30 seconds, and those that waited waited on."""
+    hub = Hub(1, 2)
+    for number in range(1, FAILURES_AT_ONCE_MAX + 1):
+        hub.ask(1, number, "check", "1.2.3.4", "ann")
+    assert hub.ask(2, 99, "check", "1.2.3.4", "ann") is None
+    assert hub.ask(1, 98, "check", "1.2.3.4", "ann") is None
+    hub.sent.clear()
+    hub.desk.forget(1)
+    assert hub.sent == [(2, [99, "reply", None])]
+
+
+def test_the_end_of_a_worker_leaves_the_comparisons_of_others() -> None:
+    hub = Hub(1, 2)
+    for number in range(1, FAILURES_AT_ONCE_MAX + 1):
+        hub.ask(1, number, "check", "1.2.3.4", "ann")
+    hub.desk.forget(2)
+    assert hub.ask(2, 99, "check", "1.2.3.4", "ann") is None
+
+
 def test_a_defect_in_an_answer_refuses_its_request_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A KeyError ended the hub, and all workers with it."""
     hub = Hub(1)
