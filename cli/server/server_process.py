@@ -137,7 +137,7 @@ def _limited_memory(place: ServerPlace, settings: ServerSettings) -> Iterator[No
     limit = MemoryLimit(settings.memory_bytes_max or default_limit())
     spill = place.data / _SPILL
     if place.seat is not None:
-        if place.is_first and not place.seat.ports:
+        if place.seat.is_first_start:
             shutil.rmtree(spill, ignore_errors=True)
         spill /= f"worker-{place.seat.place}"
     shutil.rmtree(spill, ignore_errors=True)  # of a process that was killed

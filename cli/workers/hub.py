@@ -56,6 +56,7 @@ class Seat:
         entrances: by protocol.
         told: what workers told each other before.
         ports: of the services of place 0, by name; empty for the first worker.
+        is_first_start: no worker of another place has begun yet, so nothing in the data directory is theirs.
     """
 
     place: int
@@ -64,6 +65,7 @@ class Seat:
     entrances: dict[str, Entrance]
     told: dict[str, Any]
     ports: dict[str, int]
+    is_first_start: bool
 
 
 @dataclass
@@ -116,7 +118,7 @@ class Hub:
         self._pauses: dict[int, float] = {}
         self._ports: dict[str, int] = {}
         self._addresses: list[str] = []
-        self._has_started = False
+        self._has_started = self._have_others_begun = False
         self._stopping_since: float | None = None
         self._selector = selectors.DefaultSelector()
         self._waker, self._wakes = socket.socketpair()
@@ -169,7 +171,9 @@ class Hub:
                 for name, listener in self._listeners.items()
             }
             told = {kind: dict(values) for kind, values in self._desk.told.items()}
-            return Seat(place, self._count, theirs, entrances, told, dict(self._ports))
+            is_first_start = place == 0 and not self._have_others_begun
+            return Seat(place, self._count, theirs, entrances, told, dict(self._ports), is_first_start)
+        self._have_others_begun |= place != 0
         theirs.close()
         ours.setblocking(False)
         worker = _Worker(next(self._numbers), place, pid, ours, FrameReader(ours))

@@ -214,6 +214,18 @@ def test_a_killed_worker_with_a_statement_that_runs_and_one_that_waits_ends_alon
             assert other in server.workers()
 
 
+def test_a_worker_that_is_replaced_leaves_the_spill_folders_of_others(data: Path) -> None:
+    """One of place 0 removed them all, and queries of the others had no room on disk from then on."""
+    with serving_workers(data, 2) as server:
+        for doomed in server.workers():
+            before = server.workers()
+            os.kill(doomed, signal.SIGKILL)
+            eventually(partial(has_another, server, before), "new worker")
+            [new] = set(server.workers()) - set(before)
+            server.mysql(new).close()  # it serves, so it has made its own folder
+            assert sorted(each.name for each in (data / "spill").iterdir()) == ["worker-0", "worker-1"]
+
+
 def test_what_was_told_holds_in_a_worker_that_begins_later(data: Path) -> None:
     with serving_workers(data, 2) as server:
         before = server.workers()
