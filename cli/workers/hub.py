@@ -253,9 +253,9 @@ class Hub:
         if self._has_started:
             _log.warning("worker %d is process %d now", worker.place, worker.pid)
             return
-        for place in range(1, self._count):
-            if worker.place == 0:
-                self._begin_at[place] = 0.0
+        if worker.place == 0 and self._stopping_since is None:  # others run if it is not the first worker 0
+            known = {each.place for each in self._workers.values()} | self._begin_at.keys()
+            self._begin_at.update({place: 0.0 for place in range(1, self._count) if place not in known})
         if sum(each.is_ready for each in self._workers.values()) == self._count:
             self._has_started = True
             self._started(self._addresses)
