@@ -144,8 +144,11 @@ def _views_of(session: SessionView) -> Iterable[tuple[str, View]]:
 
 
 def _views(session: SessionView) -> Iterable[Row]:
+    """Yields the views; as in MySQL their text is empty without a privilege that shows it."""
+    shows = [session.table_filter(privilege) for privilege in ("SELECT", "SHOW_VIEW")]
     for database, view in _views_of(session):
-        yield (_CATALOG, database, view.name, view.query, "NONE", "NO", "root@%", "DEFINER", _CHARSET,
+        text = view.query if any(each(database, view.name) for each in shows) else ""
+        yield (_CATALOG, database, view.name, text, "NONE", "NO", "root@%", "DEFINER", _CHARSET,
                _COLLATION)  # fmt: skip
 
 

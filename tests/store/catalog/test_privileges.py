@@ -156,6 +156,22 @@ def test_a_privilege_on_a_table_allows_its_statements_and_no_other_does(store: S
         assert allowed == ["on_table", "on_database", "on_all"], text
 
 
+@pytest.mark.parametrize(
+    ("privilege", "is_shown"),
+    [("SELECT", True), ("SHOW_VIEW", True), ("LOAD", False), ("ALTER", False), ("DROP", False)],
+)
+def test_the_text_of_a_view_needs_select_or_show_view(store: Store, privilege: str, is_shown: bool) -> None:
+    """information_schema.views told it to every user that sees the view."""
+    with Session(store, "db") as root:
+        run(root, "CREATE VIEW w AS SELECT k FROM other.u WHERE c = 'secret'")
+    store.accounts.create("ann")
+    store.accounts.grant("ann", [privilege], "db.w")
+    with Session(store, "db", user="ann") as ann:
+        [(name, text)] = run(ann, "SELECT TABLE_NAME, VIEW_DEFINITION FROM information_schema.views")
+    assert name == "w"
+    assert "secret" in text if is_shown else text == ""
+
+
 def test_every_statement_that_names_a_table_is_in_the_list() -> None:
     """A new one is added to ON_TABLE, or to those that need any privilege on what they name."""
     seen_by_any = {"ShowColumns", "ShowIndex", "ShowPartitions"}
