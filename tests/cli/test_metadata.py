@@ -272,6 +272,8 @@ VIEWS = [
     "DROP VIEW {db}.marker_v",
     "ALTER VIEW {db}.marker_v AS SELECT 1 AS x",
     "ALTER TABLE {db}.own_t REPLACE WITH TABLE marker_t",
+    "ALTER TABLE {db}.own_t RENAME marker_t",
+    "ALTER TABLE {db}.own_t RENAME marker_v",
     "SHOW LOAD FROM {db} WHERE LABEL = 'marker_b'",
     "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_b'",
 ]

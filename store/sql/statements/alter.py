@@ -266,6 +266,11 @@ class RenameTable:
     table: TableName
     new_name: str
 
+    @property
+    def other_tables(self) -> tuple[str, ...]:
+        """The tables whose privileges count too: grants on the new name are on this table from now on."""
+        return (self.new_name,)
+
 
 def _parse_rename_table(stream: TokenStream) -> Any:
     """Parses the new name of a table, or the changes of ALTER TABLE that begin with RENAME COLUMN."""

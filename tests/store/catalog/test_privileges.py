@@ -121,7 +121,7 @@ ON_TABLE = {
               "ALTER TABLE t DROP FEATURE f", "CANCEL ALTER TABLE COLUMN FROM t",
               "OPTIMIZE t", "VACUUM t", "REORG TABLE t APPLY (PURGE)",
               "RESTORE TABLE t TO VERSION 1", "ALTER VIEW t AS SELECT 1 AS x",
-              "ALTER TABLE t RENAME w", "ALTER TABLE t DISABLE KEYS",
+              "ALTER TABLE t RENAME t", "ALTER TABLE t DISABLE KEYS",
               "ALTER VIEW t MODIFY COMMENT 'x'", "ALTER TABLE t REPLACE WITH TABLE t"],
     "CREATE": ["CREATE TABLE t (k INT) UNIQUE KEY(k)", "CREATE VIEW t AS SELECT 1 AS x",
                "CREATE TABLE t UNIQUE KEY(k) AS SELECT 1 AS k", "CREATE TABLE t LIKE other.u"],
@@ -154,6 +154,19 @@ def test_a_privilege_on_a_table_allows_its_statements_and_no_other_does(store: S
                 privileges.check(store.accounts, user, kind.starts[0], statement, "db")
                 allowed.append(user)
         assert allowed == ["on_table", "on_database", "on_all"], text
+
+
+def test_a_new_name_of_a_table_needs_alter_too(store: Store) -> None:
+    """A user with SELECT on a free name gave it to a table, and read the table's rows."""
+    store.accounts.create("alto")
+    store.accounts.grant("alto", ["ALTER"], "db.t")
+    store.accounts.grant("alto", ["SELECT"], "db.old")
+    with Session(store, "db", user="alto") as alto:
+        with pytest.raises(AccessDeniedError, match=r"needs the ALTER privilege on .*'old'"):
+            run(alto, "ALTER TABLE t RENAME old")
+        store.accounts.grant("alto", ["ALTER"], "db.old")
+        run(alto, "ALTER TABLE t RENAME old")
+    assert store.tables("db") == ["old"]
 
 
 @pytest.mark.parametrize(
