@@ -138,8 +138,11 @@ class Connection:
             pass
         finally:
             self._channel.give_back()
-            if self._session is not None:
-                self._session.close()
+            # The session knows the connection: with a reference back, what both hold waited for a collection.
+            session, self._session, self._statement = self._session, None, None
+            self._prepared.clear()
+            if session is not None:
+                session.close()
             self._channel.socket.close()  # with TLS it is another than was accepted
 
     def _packet_bytes_max(self) -> int:
@@ -147,8 +150,9 @@ class Connection:
 
     def interrupt(self) -> None:
         """Ends the running statement; another thread calls this."""
-        if self._session is not None:
-            self._session.interrupt()
+        session = self._session
+        if session is not None:
+            session.interrupt()
 
     def has_client(self, is_cancelled: bool) -> bool:
         """Returns whether the client is still connected; another thread calls this.
@@ -308,6 +312,8 @@ class Connection:
         except Exception as error:  # a defect here must not end the connection
             _log.exception("connection %d: a command raised what it should not", self.number)
             self._error(StoreError(f"internal error: {type(error).__name__}: {error}", kind="internal"))
+        finally:
+            self._statement = None  # its tree may be large, and the connection idle from now on
         return True
 
     def _query(self, data: bytes) -> None:

@@ -50,7 +50,8 @@ _WAIT_SHARE: Final = 0.5
 _STEP_BYTES: Final = 16 << 20
 _ROOM_SECONDS_MAX: Final = 5.0
 _CANCEL_SECONDS: Final = 0.1  # for a cancelled statement to free its memory
-_COLLECT_SECONDS: Final = 1.0
+_COLLECT_SECONDS: Final = 1.0  # after a shortage
+_COLLECT_SHORT_SECONDS: Final = 5.0  # of a shortage that goes on
 _SHORT_SECONDS: Final = 10.0
 _SMALL_SECONDS: Final = 2.0
 _STACK_BYTES: Final = 4 << 20  # 1,000 nested expressions, the most that DuckDB computes, need 1 to 2 MiB
@@ -96,7 +97,7 @@ class MemoryLimit:
         self._used = 0
         self._suspended = 0
         self._cancelled_at = 0.0
-        self._collect_at = math.inf
+        self._collect_at = self._collect_by = math.inf
 
     def start(self) -> None:
         global _limit
@@ -133,8 +134,9 @@ class MemoryLimit:
         now = time.monotonic()
         if is_short:
             self._collect_at = now + _COLLECT_SECONDS
-        elif now > self._collect_at:  # errors and the frames of their statements form cycles
-            self._collect_at = math.inf
+            self._collect_by = min(self._collect_by, now + _COLLECT_SHORT_SECONDS)
+        if now > min(self._collect_at, self._collect_by):  # errors and frames of statements form cycles
+            self._collect_at = self._collect_by = math.inf
             gc.collect()
             release_freed_memory()
         if is_short and now > self._cancelled_at + _CANCEL_SECONDS:

@@ -107,3 +107,16 @@ def test_small_allocations_are_repeated() -> None:
         return found
 
     assert memory_limit.with_memory(build) == b"done"
+
+
+def test_garbage_is_collected_during_a_shortage_that_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was collected behind a shortage only, which the garbage itself made last for ever."""
+    limit = MemoryLimit(1 << 20)  # everything is too much
+    monkeypatch.setattr(limit, "_set", lambda: None)
+    now, collected = [1000.0], []
+    monkeypatch.setattr(memory_limit.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(memory_limit.gc, "collect", lambda: collected.append(now[0]))
+    for _ in range(9):
+        limit.look()
+        now[0] += 1.0
+    assert collected == [1006.0]
