@@ -442,9 +442,12 @@ class Connection:
         prepared = Prepared.of(data.decode())
         if len(self._prepared) >= _PREPARED_MAX:
             raise InvalidInputError(
-                f"Can't create more than {_PREPARED_MAX} prepared statements; close some", kind="too_many"
+                "Can't create more than max_prepared_stmt_count statements (current value: "
+                f"{_PREPARED_MAX}); close some",
+                kind="too_many_prepared",
             )
         self._prepared_count += 1
+        self.session.held.set(self._prepared_count, prepared.held_bytes)
         self._prepared[self._prepared_count] = prepared
         parameters = [pa.field("?", pa.string())] * len(prepared.places)
         columns = self._columns_of(prepared)
@@ -481,12 +484,13 @@ class Connection:
 
     def _execute(self, data: bytes) -> None:
         payload = Payload(data)
-        prepared = self._find_prepared(payload.integer(4))
+        number = payload.integer(4)
+        prepared = self._find_prepared(number)
         payload.take(5)  # cursors are not offered; the iteration count is always 1
         try:
             text = prepared.filled(payload)
         finally:
-            prepared.forget_long_values()
+            self._forget_long_values(number, prepared)
         self._run(text, is_binary=True)
 
     def _find_prepared(self, number: int) -> Prepared:
@@ -497,21 +501,42 @@ class Connection:
 
     def _long_data(self, data: bytes) -> None:
         payload = Payload(data)
-        prepared = self._find_prepared(payload.integer(4))
-        number = payload.integer(2)
-        value = payload.rest()
-        held = sum(len(part) for each in self._prepared.values() for part in each.long_values.values())
-        if held + len(value) > self._packet_bytes_max():
-            prepared.refused = f"long data of more than max_allowed_packet ({self._packet_bytes_max()}) bytes"
-            prepared.long_values.clear()
-        elif not prepared.refused:
-            prepared.long_values.setdefault(number, bytearray()).extend(value)
+        number = payload.integer(4)
+        prepared = self._find_prepared(number)
+        parameter, value = payload.integer(2), payload.rest()
+        if prepared.refused is not None:
+            return
+        try:  # the command has no answer
+            self._reserve_long_data(number, prepared, len(value))
+        except StoreError as error:
+            self._forget_long_values(number, prepared)
+            prepared.refused = error.with_traceback(None)  # whose frames hold the data
+            return
+        prepared.long_values.setdefault(parameter, bytearray()).extend(value)
+
+    def _reserve_long_data(self, number: int, prepared: Prepared, size: int) -> None:
+        most = self._packet_bytes_max()
+        if sum(each.long_bytes for each in self._prepared.values()) + size > most:
+            raise InvalidInputError(
+                f"long data of more than max_allowed_packet ({most}) bytes; send less, or SET GLOBAL more",
+                kind="packet_too_large",
+            )
+        self.session.held.set(("long data", number), prepared.long_bytes + size)
+
+    def _forget_long_values(self, number: int, prepared: Prepared) -> None:
+        prepared.forget_long_values()
+        self.session.held.set(("long data", number), 0)
 
     def _close_prepared(self, data: bytes) -> None:
-        self._prepared.pop(int.from_bytes(data[:4], "little"), None)
+        number = int.from_bytes(data[:4], "little")
+        prepared = self._prepared.pop(number, None)
+        if prepared is not None:
+            self._forget_long_values(number, prepared)
+            self.session.held.set(number, 0)
 
     def _reset_prepared(self, data: bytes) -> None:
-        self._find_prepared(int.from_bytes(data[:4], "little")).forget_long_values()
+        number = int.from_bytes(data[:4], "little")
+        self._forget_long_values(number, self._find_prepared(number))
         self._ok(Result())
 
     # ---------------------------------------------------------------------------------------- answers

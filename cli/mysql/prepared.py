@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 import struct
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from seqstore.cli.mysql.wire import Payload, ProtocolError
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType
 from seqstore.store.sql.parse.tokens import split_statements
 
@@ -23,6 +24,8 @@ _INTEGERS: Final = {0x01: 1, 0x02: 2, 0x03: 4, 0x08: 8, 0x09: 4, 0x0D: 2}
 _DATES: Final = frozenset([0x07, 0x0A, 0x0C])
 _BLOBS: Final = frozenset([0xF9, 0xFA, 0xFB, 0xFC])
 _DECIMAL: Final = re.compile(rb"[+-]?(?:[0-9]{1,80}(?:\.[0-9]{0,80})?|\.[0-9]{1,80})(?:[eE][+-]?[0-9]{1,4})?")
+_STATEMENT_BYTES: Final = 1 << 10
+_PLACE_BYTES: Final = 80  # an offset and a type
 _ESCAPES: Final = (("\\", "\\\\"), ("'", "\\'"), ("\0", "\\0"))
 
 
@@ -34,14 +37,14 @@ class Prepared:
         places: offsets of its `?` in the text.
         types: of the parameters, as the client last sent them.
         long_values: data of COM_STMT_SEND_LONG_DATA, by parameter.
-        refused: the reason why such data was not kept; the next execution fails with it.
+        refused: the error by which such data was not kept; the next execution fails with it.
     """
 
     text: str
     places: tuple[int, ...]
     types: list[int] = field(default_factory=list)
     long_values: dict[int, bytearray] = field(default_factory=dict)
-    refused: str = ""
+    refused: StoreError | None = None
 
     @classmethod
     def of(cls, text: str) -> Prepared:
@@ -52,7 +55,17 @@ class Prepared:
 
     def forget_long_values(self) -> None:
         self.long_values.clear()
-        self.refused = ""
+        self.refused = None
+
+    @property
+    def long_bytes(self) -> int:
+        """The size of the long values."""
+        return sum(map(len, self.long_values.values()))
+
+    @property
+    def held_bytes(self) -> int:
+        """The memory of the statement without its long values."""
+        return sys.getsizeof(self.text) + _STATEMENT_BYTES + _PLACE_BYTES * len(self.places)
 
     def filled(self, payload: Payload) -> str:
         """Returns the text with the values of an execution.
@@ -60,8 +73,8 @@ class Prepared:
         Args:
             payload: of the execution, read up to and with the iteration count.
         """
-        if self.refused:
-            raise InvalidInputError(f"{self.refused}; send less, or SET GLOBAL more", kind="packet_too_large")
+        if self.refused is not None:
+            raise self.refused
         return self.filled_by(self._literals(payload) if self.places else [])
 
     def filled_with(self, literal: str) -> str:

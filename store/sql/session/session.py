@@ -18,6 +18,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.read.tablets import Tablets
 from seqstore.store.runtime.cancellation import interrupted
+from seqstore.store.runtime.held_memory import HeldMemory
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
@@ -77,6 +78,7 @@ class Session:
         last_insert_id: LAST_INSERT_ID() of MySQL: the first value that the last INSERT which generated any
             gave to the AUTO_INCREMENT column.
         transactions: begins and ends the session's transactions.
+        held: what the session keeps between statements.
     """
 
     def __new__(cls, store: Store, *_given: Any, **_named: Any) -> Session:
@@ -111,6 +113,7 @@ class Session:
         self.server = server if server is not None else ServerContext()
         self.variables = Variables(self.server.global_variables)
         self.user_variables: dict[str, str | None] = {}
+        self.held = HeldMemory(user)
         self.warnings: tuple[str, ...] = ()
         self.last_insert_id = 0
         self.transactions = SessionTransaction(store, self.variables)
@@ -347,6 +350,7 @@ class Session:
         """Ends the session and rolls its transaction back (X10); the store stays open."""
         self.transactions.rollback("the session was closed")
         self._connection.close()
+        self.held.close()
 
     def __enter__(self) -> Session:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from typing import Final
@@ -17,6 +18,7 @@ from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.show_output import matching, parse_like
 from seqstore.store.sql.session.statement_kind import StatementKind
 
+_ENTRY_BYTES: Final = 256  # of a variable in its dicts
 _NEXT: Final = "next"  # the scope of a characteristic of the next transaction alone
 
 
@@ -107,13 +109,22 @@ def _set(statement: st.SetVariables, session: Session) -> None:
     for assignment in statement.assignments:
         value = _assigned(assignment.value, session)
         if assignment.scope == "user":
-            session.user_variables[assignment.name] = value
+            with session.held.changed(("@", assignment.name), _size(assignment.name, value)):
+                session.user_variables[assignment.name] = value
         elif assignment.scope == _NEXT:
             session.transactions.set_next(assignment.name, value or "")
         elif assignment.name == variables.AUTOCOMMIT and assignment.scope == "session":
             session.transactions.set_autocommit(value)
-        else:
-            session.variables.set(assignment.name, value, is_global=assignment.scope == "global")
+        elif assignment.scope == "global":
+            session.variables.set(assignment.name, value, is_global=True)
+        else:  # also one with a name that nothing knows is kept
+            size = _size(assignment.name, value) if value is not None else 0
+            with session.held.changed(("@@", assignment.name.lower()), size):
+                session.variables.set(assignment.name, value)
+
+
+def _size(name: str, value: str | None) -> int:
+    return sys.getsizeof(name) + sys.getsizeof(value) + _ENTRY_BYTES
 
 
 def _assigned(value: st.SetValue, session: Session) -> str | None:

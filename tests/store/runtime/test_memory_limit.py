@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,8 +115,8 @@ def test_garbage_is_collected_during_a_shortage_that_goes_on(monkeypatch: pytest
     limit = MemoryLimit(1 << 20)  # everything is too much
     monkeypatch.setattr(limit, "_set", lambda: None)
     now, collected = [1000.0], []
-    monkeypatch.setattr(memory_limit.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(memory_limit.gc, "collect", lambda: collected.append(now[0]))
+    monkeypatch.setattr(memory_limit, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(memory_limit, "gc", SimpleNamespace(collect=lambda: collected.append(now[0])))
     for _ in range(9):
         limit.look()
         now[0] += 1.0
