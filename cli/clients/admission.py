@@ -27,6 +27,8 @@ class ConnectionLimits:
         login_seconds_max: for the whole login.
         idle_seconds_max: the server closes a connection that is silent for longer.
         packet_bytes_max: the first value of `max_allowed_packet`.
+        body_idle_seconds: the server closes a connection that sends nothing for so long within a packet.
+        body_bytes_per_second_min: and one that is slower within a packet, after `body_idle_seconds`.
     """
 
     connections_max: int = 256
@@ -34,6 +36,8 @@ class ConnectionLimits:
     login_seconds_max: float = 10
     idle_seconds_max: float = 28_800
     packet_bytes_max: int = 64 << 20
+    body_idle_seconds: float = 60
+    body_bytes_per_second_min: float = 1024
 
     @property
     def logins_max(self) -> int:

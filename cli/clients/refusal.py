@@ -44,6 +44,7 @@ _BY_KIND: Final = {
     "out_of_memory": (1041, "HY000"),
     "read_only_variable": (1621, "HY000"),
     "query_timeout": (3024, "HY000"),
+    "read_timeout": (1159, "08S01"),
     "too_many_prepared": (1461, "42000"),
     "unknown_process": (1094, "HY000"),
 }

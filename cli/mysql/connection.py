@@ -29,7 +29,7 @@ from seqstore.cli.mysql import caching_sha2, wire
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.rows import column_definition, send_rows
-from seqstore.cli.mysql.wire import Channel, PacketTooLargeError, Payload, ProtocolError
+from seqstore.cli.mysql.wire import Channel, Pace, PacketTooLargeError, Payload, ProtocolError
 from seqstore.store.catalog.accounts import Account, matches_scramble
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.runtime.memory_limit import out_of_memory
@@ -89,6 +89,8 @@ class Connection:
         logins: decides on logins.
         tls: certificate for clients that request TLS; None turns TLS off.
         tls_required: refuses clients without TLS.
+        idle_seconds_max: that a client is silent between two commands.
+        pace: of a client within a command.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Connection:
         tls: ssl.SSLContext | None,
         tls_required: bool,
         idle_seconds_max: float,
+        pace: Pace,
     ) -> None:
         self.number = number
         self._channel = Channel(connection, _GREETING_PAYLOAD_BYTES_MAX)
@@ -110,6 +113,7 @@ class Connection:
         self._tls = tls
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
+        self._pace = pace
         self._nonce = bytes(secrets.choice(_NONCE_LETTERS) for _ in range(20))
         self._prepared: dict[int, Prepared] = {}
         self._prepared_count = 0
@@ -121,14 +125,16 @@ class Connection:
         """Serves the connection until the client leaves or breaks the protocol."""
         try:
             if self._greet():
-                self._channel = Channel(self._channel.socket, self._packet_bytes_max())
+                self._channel = Channel(
+                    self._channel.socket, self._packet_bytes_max(), self._pace, self._user
+                )
                 self._channel.socket.settimeout(self._idle_seconds_max)
                 while self._command(self._next()):
                     pass
         except PacketTooLargeError as error:
             with contextlib.suppress(OSError):
                 self._refused(error.for_client)
-        except StoreError as error:  # no memory for a packet
+        except StoreError as error:  # no memory for a packet, or it does not arrive
             with contextlib.suppress(OSError):
                 self._refused(error)
         except MemoryError:

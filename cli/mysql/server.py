@@ -15,6 +15,7 @@ from seqstore.cli.clients.login_guard import check_reachable
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql.caching_sha2 import KnownPasswords
 from seqstore.cli.mysql.connection import Connection, Logins
+from seqstore.cli.mysql.wire import Pace
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.store import Store
@@ -92,6 +93,7 @@ class MysqlServer:
             tls=self._tls,
             tls_required=self._tls_required,
             idle_seconds_max=self._limits.idle_seconds_max,
+            pace=Pace(self._limits.body_idle_seconds, self._limits.body_bytes_per_second_min),
         )
         self._sessions.processes.add(number, stop=connection.stop, interrupt=connection.interrupt)
         return connection

@@ -9,9 +9,10 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
+from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.memory_limit import with_memory
 from seqstore.store.runtime.memory_pool import MemoryPool
 
@@ -69,8 +70,25 @@ class PacketTooLargeError(ProtocolError):
         )
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How fast a client sends the rest of a payload that it has begun, whose memory is reserved.
+
+    Attributes:
+        idle_seconds: it sends something within them.
+        bytes_per_second_min: it sends so much while the server waits, once that was `idle_seconds` in all.
+    """
+
+    idle_seconds: float
+    bytes_per_second_min: float
+
+
 class Channel:
     """Packets over a socket.
+
+    Args:
+        pace: of the client; None sets no other limit than that of the socket.
+        user: whose large payloads share half of their memory.
 
     Attributes:
         sequence: the number of the next packet in either direction.
@@ -78,8 +96,14 @@ class Channel:
         sending_since: `time.monotonic()` when a send began that still waits for the client, else None.
     """
 
-    def __init__(self, connection: socket.socket, payload_bytes_max: int) -> None:
+    def __init__(
+        self, connection: socket.socket, payload_bytes_max: int, pace: Pace | None = None, user: str = ""
+    ) -> None:
         self.socket = connection
+        self._pace = pace
+        self._user = user
+        self._waited = 0.0  # for the rest of a payload
+        self._arrived = 0
         self.sequence = 0
         self.bytes_sent = 0
         self._payload_bytes_max = payload_bytes_max
@@ -93,39 +117,67 @@ class Channel:
         Raises:
             ConnectionError: the client has disconnected.
             ProtocolError: the payload is larger than allowed.
+            UnavailableError: there is no memory for it, or the client sends it too slowly.
         """
         self.flush()
         self.give_back()
         parts: list[bytes] = []
         total = 0
+        self._waited, self._arrived = 0.0, 0
         while True:
-            header = self._exactly(4)
+            header = self._exactly(4, None if not parts else self._pace)
             length = int.from_bytes(header[:3], "little")
             self.sequence = (header[3] + 1) & 0xFF
             total += length
             if total > self._payload_bytes_max:
                 raise PacketTooLargeError(self._payload_bytes_max)
-            _packets.take(length)
+            _packets.take(length, self._user, self._reserved)
             self._reserved += length if length > _SMALL_BYTES else 0
-            parts.append(self._exactly(length))
+            parts.append(self._exactly(length, self._pace))
             if length < PAYLOAD_MAX:
                 return b"".join(parts)
 
     def give_back(self) -> None:
         """Ends the reservation for the last payload."""
         if self._reserved:
-            _packets.give_back(self._reserved)
+            _packets.give_back(self._reserved, self._user)
             self._reserved = 0
 
-    def _exactly(self, count: int) -> bytes:
+    def _exactly(self, count: int, pace: Pace | None) -> bytes:
         data = with_memory(lambda: bytearray(count))
         view, got = memoryview(data), 0
         while got < count:
-            received = self.socket.recv_into(view[got:])
+            rest = view[got:]
+            received = self.socket.recv_into(rest) if pace is None else self._received(rest, pace)
             if not received:
                 raise ConnectionResetError("the client closed the connection")
             got += received
         return with_memory(lambda: bytes(data))
+
+    def _received(self, view: memoryview, pace: Pace) -> int:
+        """Receives a part of a payload from a client of some pace."""
+        before = self.socket.gettimeout()
+        begun = time.monotonic()
+        self.socket.settimeout(pace.idle_seconds)
+        try:
+            received = self.socket.recv_into(view)
+        except TimeoutError as error:
+            raise self._too_slow(f"nothing for {pace.idle_seconds:g} s") from error
+        finally:
+            self.socket.settimeout(before)
+        self._waited += time.monotonic() - begun
+        self._arrived += received
+        is_late = self._waited > pace.idle_seconds
+        if received and is_late and self._arrived < self._waited * pace.bytes_per_second_min:
+            raise self._too_slow(f"less than {pace.bytes_per_second_min:g} bytes a second")
+        return received
+
+    def _too_slow(self, what: str) -> UnavailableError:
+        return UnavailableError(
+            f"Got timeout reading communication packets: the client sent {what} after {self._arrived} bytes "
+            "of a packet; send the packet without a pause",
+            kind="read_timeout",
+        )
 
     def write(self, payload: bytes) -> None:
         """Queues one payload."""

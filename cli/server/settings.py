@@ -146,6 +146,8 @@ class ServerSettings:
             login_seconds_max=self.mysql_login_seconds,
             idle_seconds_max=self.mysql_idle_seconds,
             packet_bytes_max=self.mysql_packet_bytes_max,
+            body_idle_seconds=self.body_idle_seconds,
+            body_bytes_per_second_min=self.body_bytes_per_second_min,
         )
 
     def share_of(self, workers: int, limit_bytes: int) -> ServerSettings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -30,6 +31,7 @@ class MemoryPool:
         self._share = share
         self._small_bytes = small_bytes
         self._taken = 0
+        self._owned: Counter[str] = Counter()
         self._freed = threading.Condition()
 
     @contextmanager
@@ -45,8 +47,13 @@ class MemoryPool:
         finally:
             self.give_back(size)
 
-    def take(self, size: int) -> None:
-        """Reserves memory until `give_back`; raises as `reserved`."""
+    def take(self, size: int, owner: str = "", own: int = 0) -> None:
+        """Reserves memory until `give_back`; raises as `reserved`.
+
+        Args:
+            owner: whose requests wait while they hold half of the memory together; one alone may have more.
+            own: what this request holds already.
+        """
         if size <= self._small_bytes:
             return
         most = int(limit_bytes() * self._share)
@@ -54,17 +61,28 @@ class MemoryPool:
             raise self._refused(size, most, "split it, or raise the setting memory_bytes_max")
         end = time.monotonic() + _WAIT_SECONDS_MAX
         with self._freed:
-            while self._taken + size > most:
+            while self._taken + size > most or self._is_greedy(owner, own, size, most):
                 if time.monotonic() > end:
                     raise self._refused(size, most - self._taken, "try again later")
                 self._freed.wait(_LOOK_SECONDS)
                 cancellation.check()
             self._taken += size
+            if owner:
+                self._owned[owner] += size
 
-    def give_back(self, size: int) -> None:
+    def _is_greedy(self, owner: str, own: int, size: int, most: int) -> bool:
+        """Returns whether another request of the owner leaves too little of its half."""
+        held = self._owned.get(owner, 0)
+        return held > own and held + size > most // 2
+
+    def give_back(self, size: int, owner: str = "") -> None:
         if size > self._small_bytes:
             with self._freed:
                 self._taken -= size
+                if owner:
+                    self._owned[owner] -= size
+                    if not self._owned[owner]:
+                        del self._owned[owner]
                 self._freed.notify_all()
 
     def _refused(self, size: int, found: int, remedy: str) -> UnavailableError:
