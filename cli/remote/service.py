@@ -100,7 +100,7 @@ class RemoteService:
             size = request.get("bytes")
             if not isinstance(size, int) or not 0 <= size <= _ROWS_BYTES_MAX:
                 raise InvalidInputError(f"rows of {size!r} bytes", kind="bad_message")
-            with _rows.reserved(size):
+            with _rows.reserved(size, caller.client.user):
                 return self._changed_once(
                     caller, session, request, _received(reader, request, size, caller.read)
                 )

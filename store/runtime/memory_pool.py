@@ -35,17 +35,17 @@ class MemoryPool:
         self._freed = threading.Condition()
 
     @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
-        """Holds memory for a block.
+    def reserved(self, size: int, owner: str = "") -> Iterator[None]:
+        """Holds memory for a block; `owner` is as for `take`.
 
         Raises:
             UnavailableError: it is more than all, or others hold it for too long.
         """
-        self.take(size)
+        self.take(size, owner)
         try:
             yield
         finally:
-            self.give_back(size)
+            self.give_back(size, owner)
 
     def take(self, size: int, owner: str = "", own: int = 0) -> None:
         """Reserves memory until `give_back`; raises as `reserved`.

@@ -27,6 +27,14 @@ def test_requests_of_one_owner_leave_half_to_others(pool: MemoryPool) -> None:
     pool.take(50, "bob")
 
 
+def test_blocks_of_one_owner_leave_half_to_others(pool: MemoryPool) -> None:
+    with pool.reserved(60, "ann"), pool.reserved(40, "bob"):
+        pass
+    with pool.reserved(30, "ann"), pytest.raises(UnavailableError), pool.reserved(30, "ann"):
+        pass
+    pool.take(MOST)
+
+
 def test_one_request_alone_may_have_all(pool: MemoryPool) -> None:
     pool.take(40, "ann")
     pool.take(60, "ann", own=40)  # a later part of the same request
