@@ -99,7 +99,8 @@ class HeldMemory:
             raise
 
     def close(self) -> None:
-        """States that the session keeps nothing any more."""
-        if self._user is not None:
-            _users.add(self._user, -sum(self._sizes.values()))
+        """States that the session keeps nothing any more; what it keeps later is not counted."""
+        user, self._user = self._user, None
+        if user is not None:
+            _users.add(user, -sum(self._sizes.values()))
             self._sizes.clear()

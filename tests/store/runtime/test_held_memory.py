@@ -62,5 +62,13 @@ def test_a_block_that_fails_leaves_the_size_as_it_was(ann: HeldMemory) -> None:
     ann.set("y", USER_MAX - 1)
 
 
+def test_a_session_that_has_ended_is_not_counted(ann: HeldMemory) -> None:
+    """A statement that ran on while its session was closed would count for ever."""
+    ended = HeldMemory("ann")
+    ended.close()
+    ended.set("x", USER_MAX)
+    ann.set("x", USER_MAX)
+
+
 def test_a_session_without_a_user_is_not_counted() -> None:
     HeldMemory(None).set("x", 2 * LIMIT)
