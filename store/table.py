@@ -23,7 +23,6 @@ from seqstore.store.history.key_history import KeyEvent, key_history
 from seqstore.store.load.loadable_table import LoadableTable
 from seqstore.store.maintenance.compaction import CompactionResult, optimize, purge
 from seqstore.store.maintenance.integrity import check_table
-from seqstore.store.maintenance.range_merge import RunRanges
 from seqstore.store.maintenance.restore import restore
 from seqstore.store.maintenance.retention import VacuumResult, vacuum
 from seqstore.store.maintenance.scheduler import Maintainer
@@ -163,15 +162,10 @@ class Table(LoadableTable):
             refuse_used_label(tx, self.database_id, label, self.settings.label_keep_seconds)
 
     def optimize(
-        self,
-        where: pc.Expression | None = None,
-        *,
-        zorder_by: Sequence[str] = (),
-        full: bool = False,
-        elsewhere: RunRanges | None = None,
+        self, where: pc.Expression | None = None, *, zorder_by: Sequence[str] = (), full: bool = False
     ) -> CompactionResult:
         """Merges small segments and removes dead rows; reads do not change; see `compaction.optimize`."""
-        return optimize(self, where=where, zorder_by=zorder_by, full=full, elsewhere=elsewhere)
+        return optimize(self, where=where, zorder_by=zorder_by, full=full)
 
     def purge(self) -> CompactionResult:
         """Rewrites segments with dead rows and tombstones that may go (REORG TABLE ... APPLY (PURGE))."""

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from bench.spark.winner_test import MASTER, WAYS, make_tables, memory_kib
 from seqstore import Store
+from seqstore.store.maintenance import compaction
 
 _HERE: Final = Path(__file__).parents[1]
 
@@ -38,7 +39,7 @@ def optimize(data: Path, way: str, master: str) -> dict[str, Any]:
         elsewhere = merging_on(spark, table.name) if way == "executors" else None
         Path("/proc/self/clear_refs").write_text("5")  # the peak of memory counts from here
         memory, processor, clock = memory_kib("VmRSS"), time.process_time(), time.monotonic()
-        done = table.optimize(full=True, elsewhere=elsewhere)
+        done = compaction.optimize(table, full=True, elsewhere=elsewhere)
         spent = {
             "processor_seconds": round(time.process_time() - processor, 2),
             "clock_seconds": round(time.monotonic() - clock, 2),

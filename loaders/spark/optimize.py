@@ -21,6 +21,7 @@ from seqstore.loaders.spark.registration import use_this_python
 from seqstore.loaders.spark.requirements import missing_requirement
 from seqstore.loaders.spark.session import spark_session
 from seqstore.store import InvalidInputError, Table
+from seqstore.store.maintenance import compaction
 from seqstore.store.maintenance.compaction import CompactionResult
 from seqstore.store.maintenance.range_merge import MergeShare, RangeMerge, RunRanges
 from seqstore.store.runtime import cancellation
@@ -61,9 +62,8 @@ def optimize(
             kind="not_remote",
         )
     with place.open() as store:
-        return store.table(table).optimize(
-            where, zorder_by=zorder_by, full=full, elsewhere=merging_on(spark, table)
-        )
+        found, merging = store.table(table), merging_on(spark, table)
+        return compaction.optimize(found, where=where, zorder_by=zorder_by, full=full, elsewhere=merging)
 
 
 def optimize_here(
@@ -88,7 +88,7 @@ def optimize_here(
         raise InvalidInputError(f"engine spark: {missing}", kind="no_spark")
     with spark_session(f"seqstore OPTIMIZE {table.name}", master) as spark:
         merging = merging_on(spark, table.name)
-        return table.optimize(where, zorder_by=zorder_by, full=full, elsewhere=merging)
+        return compaction.optimize(table, where=where, zorder_by=zorder_by, full=full, elsewhere=merging)
 
 
 def merging_on(spark: SparkSession, table: str) -> RunRanges:

@@ -21,6 +21,7 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.loaders.spark import StoreAt, optimize
 from seqstore.loaders.spark.optimize import merging_on
 from seqstore.store.errors import StoreError
+from seqstore.store.maintenance import compaction
 from seqstore.store.maintenance.range_merge import RangeMerge
 from seqstore.store.runtime.cancellation import Cancellation, watched
 from seqstore.store.sql import ServerContext, Session
@@ -65,7 +66,7 @@ def test_executors_make_the_table_that_the_host_makes(spark: SparkSession, store
     host, executors = made(store, "db.host"), made(store, "db.executors")
     before = {version: rows_of(host, version=version, hidden=True) for version in range(1, 6)}
     merging = merging_on(spark, "db.executors")
-    results = [host.optimize(full=True), executors.optimize(full=True, elsewhere=merging)]
+    results = [host.optimize(full=True), compaction.optimize(executors, full=True, elsewhere=merging)]
     for name in ("version", "segments_before", "segments_after", "rows", "rows_removed"):
         assert getattr(results[0], name) == getattr(results[1], name), name
     assert results[0].segments_after > 1
@@ -98,7 +99,7 @@ def test_loads_go_on_meanwhile(spark: SparkSession, store: Store, monkeypatch: p
 
     monkeypatch.setattr(RangeMerge, "of", overtaken)
     merging = merging_on(spark, "db.t")
-    assert table.optimize(full=True, elsewhere=merging).version == table.version == 7
+    assert compaction.optimize(table, full=True, elsewhere=merging).version == table.version == 7
     assert table.get({"k": list(range(200, 2_200))}).sort_by("k").to_pylist() == loaded.to_pylist()
     assert table.count() == len(rows_of(table, version=6))
     assert table.check() == []
@@ -184,6 +185,6 @@ def test_segments_on_an_object_store_are_merged_by_executors(
         store.create_database("db")
         table = made(store, "db.t")
         expected = rows_of(table)
-        assert table.optimize(full=True, elsewhere=merging_on(spark, "db.t")).segments_after > 1
+        assert compaction.optimize(table, full=True, elsewhere=merging_on(spark, "db.t")).segments_after > 1
         assert rows_of(table) == expected
         assert table.check() == []

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import ClosedError, ConflictError, InvalidInputError, Settings, Store, Table, TableSchema
+from seqstore.store.maintenance import compaction
 from seqstore.store.maintenance.range_merge import MergeShare, RangeMerge
 from seqstore.store.segment import key_codes
 from seqstore.store.segment.load_marker import StagingId
@@ -124,7 +125,7 @@ def test_ranges_elsewhere_make_the_table_that_a_merge_here_makes(
             here.upsert(rows)
         before = {version: everything(here, version) for version in range(1, here.version + 1)}
         merging = elsewhere(disturb, random_of.random() < 0.5)
-        assert there.optimize(full=True, zorder_by=order, elsewhere=merging).made_version
+        assert compaction.optimize(there, full=True, zorder_by=order, elsewhere=merging).made_version
         for version, expected in before.items():
             assert everything(there, version) == expected, f"seed {seed}, version {version}"
         assert rows_of(there) == rows_of(here), f"seed {seed}"
@@ -147,7 +148,7 @@ def test_old_tombstones_leave_as_they_do_here(store: Store) -> None:
     both(tables, pa.table({**gone, "__DELETE_SIGN__": [1] * 20}))
     results = [
         tables[0].optimize(full=True),
-        tables[1].optimize(full=True, elsewhere=elsewhere()),
+        compaction.optimize(tables[1], full=True, elsewhere=elsewhere()),
     ]
     assert results[0].tombstones_removed == results[1].tombstones_removed == 20
     assert results[0].rows_removed == results[1].rows_removed
@@ -171,7 +172,7 @@ def test_inputs_that_another_compaction_took_are_merged_without_it(make_table: M
         if len(runs) == 1:
             table.optimize(full=True)
 
-    result = table.optimize(full=True, elsewhere=elsewhere(overtake))
+    result = compaction.optimize(table, full=True, elsewhere=elsewhere(overtake))
     assert (result.made_version, result.segments_lost, table.version) == (False, 4, 6)
     assert rows_of(table) == expected
     assert files(table) == named_files(table)
@@ -183,7 +184,7 @@ def test_a_z_order_elsewhere_gives_up_when_an_input_is_dropped(make_table: MakeT
     for number in range(2):
         table.upsert(pa.table({"k": pa.array([number], pa.int32()), "v": pa.array([1], pa.int32())}))
     with pytest.raises(ConflictError, match=r"ZORDER BY \(v\)"):
-        table.optimize(zorder_by=["v"], elsewhere=elsewhere(lambda: table.optimize(full=True)))
+        compaction.optimize(table, zorder_by=["v"], elsewhere=elsewhere(lambda: table.optimize(full=True)))
     assert files(table) == named_files(table)
 
 
@@ -198,7 +199,7 @@ def test_a_failed_range_leaves_the_table_and_no_file(make_table: MakeTable) -> N
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        table.optimize(full=True, elsewhere=elsewhere(fail))
+        compaction.optimize(table, full=True, elsewhere=elsewhere(fail))
     assert files(table) == kept
     assert table.version == 2
 
@@ -209,7 +210,7 @@ def test_a_range_without_a_share_is_refused(make_table: MakeTable) -> None:
     table.upsert(pa.table({"k": pa.array(range(30), pa.int32()), "v": pa.array(range(30), pa.int32())}))
     kept = files(table)
     with pytest.raises(InvalidInputError, match=r"shares of \d ranges of a merge, found \d"):
-        table.optimize(full=True, elsewhere=lambda merge: [merge.run(0)])
+        compaction.optimize(table, full=True, elsewhere=lambda merge: [merge.run(0)])
     assert files(table) == kept
 
 
@@ -224,7 +225,7 @@ def test_a_task_that_outlasts_the_compaction_writes_nothing(make_table: MakeTabl
         merges.append(merge)
         return run(merge)
 
-    table.optimize(full=True, elsewhere=seen)
+    compaction.optimize(table, full=True, elsewhere=seen)
     kept = files(table)
     with pytest.raises(ClosedError):
         merges[0].run(0)
