@@ -80,7 +80,7 @@ class Calls:
                 return None  # a label of other tables, which does not exist for the user
             return self._shown(found, table.name)
         held = self.session.held(kind, on)
-        with held.lock:
+        with held.in_turn():
             if held.table:
                 self.access.check(call, held.table)
             return self._on_held(held, on, member, given)

@@ -21,9 +21,11 @@ from seqstore.cli.remote.replies import Replies
 from seqstore.cli.remote.stagings import Staging
 from seqstore.cli.remote.uploads import Upload
 from seqstore.store import Load, StoreError, Transaction, UnavailableError
-from seqstore.store.errors import ClosedError, NotFoundError
+from seqstore.store.errors import ClosedError, InvalidInputError, NotFoundError
 
+UNREAD_SECONDS: Final = 10.0  # for which a call waits for rows of the session to be read
 _LOG: Final = logging.getLogger(__name__)
+_LOOK_SECONDS: Final = 0.2
 _OBJECTS_MAX: Final = 2_000
 _USER_SESSIONS_MAX: Final = 500
 _LOOKS: Final = 4  # for ended sessions, within a term
@@ -40,6 +42,7 @@ class Held:
         lock: one call at a time; the tables and loads of a transaction share its lock.
         opened: the tables that a transaction has opened.
         owner: the number of the transaction that it belongs to, 0 for none.
+        is_read: a client reads the rows of a query of it, one after the other.
     """
 
     kind: str
@@ -48,6 +51,38 @@ class Held:
     lock: Any = field(default_factory=threading.RLock)
     opened: dict[str, int] = field(default_factory=dict)
     owner: int = 0
+    is_read: bool = False
+
+    @contextmanager
+    def in_turn(self) -> Iterator[None]:
+        """Lets one call at a time into the block.
+
+        Raises:
+            InvalidInputError: the rows of a query are not read to their end. The client may wait for this
+                call in the thread that would read them.
+        """
+        began = time.monotonic()
+        while not self.lock.acquire(timeout=_LOOK_SECONDS):
+            if self.is_read and time.monotonic() - began > UNREAD_SECONDS:
+                raise InvalidInputError(
+                    "this session has a query whose rows are not all read: read them, or close their reader; "
+                    "or use another session",
+                    kind="unread_rows",
+                )
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Lets one call at a time into the block, in which a client reads rows."""
+        with self.in_turn():
+            self.is_read = True
+            try:
+                yield
+            finally:
+                self.is_read = False
 
 
 class ClientSession:

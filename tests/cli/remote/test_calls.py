@@ -28,6 +28,7 @@ from seqstore import (
     VersionExpiredError,
 )
 from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.remote import client_sessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote import sent_rows
 from seqstore.store.remote.remote_store import RemoteStore
@@ -337,6 +338,22 @@ def test_a_closed_session_with_rows_to_be_read_holds_up_no_call(remote: RemoteSt
     is_held_up = calling.is_alive()
     assert first.num_rows + sum(batch.num_rows for batch in reader) == 600 * 600
     assert not is_held_up
+
+
+def test_a_call_of_a_session_whose_rows_are_not_read_is_refused(
+    remote: RemoteStore, stored: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread would wait for itself, for ever."""
+    monkeypatch.setattr(client_sessions, "UNREAD_SECONDS", 0.1)
+    stored.upsert(pa.table({"k": range(600), "v": ["x" * 200] * 600}))
+    with Session(remote, "db") as session:
+        reader: Any = session.stream("SELECT a.v FROM t a CROSS JOIN t b")  # type: ignore[arg-type]
+        first = reader.read_next_batch()
+        with pytest.raises(InvalidInputError, match="a query whose rows are not all read"):
+            list(session.execute("SELECT 1"))
+        assert first.num_rows + sum(batch.num_rows for batch in reader) == 600 * 600
+        [answer] = session.execute("SELECT 1")
+        assert answer.rows is not None
 
 
 def test_a_wrong_password_is_refused(server: FlightSqlServer, store: Store) -> None:
