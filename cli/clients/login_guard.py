@@ -3,6 +3,10 @@
 An address may fail ten times at once and then once a second; further logins of it are refused unread. A user
 that has logged in from an address within the last hour has an account of its own there, so that the failures
 of others on the same address do not lock it out.
+
+A password that matched before needs no slow comparison. Only logins of a user from an address where its last
+login succeeded may be answered by that alone: after one other password, each login waits for its turn and is
+counted. Else a refused address would learn the right password from the one answer that is no refusal.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from seqstore.store.errors import AccessDeniedError
 from seqstore.store.runtime.addresses import is_loopback
@@ -24,11 +28,13 @@ if TYPE_CHECKING:
 FAILURES_AT_ONCE_MAX: Final = 10
 _FAILURES_PER_SECOND: Final = 1.0
 _TRUSTED_SECONDS: Final = 3600.0
+_QUICK_SECONDS: Final = _TRUSTED_SECONDS / 2  # the login behind them comes while the user is trusted
 _KEPT_MAX: Final = 10_000
 _SLOW_AT_ONCE_MAX: Final = 64
 
 _log: Final = logging.getLogger("seqstore.login")
 _Key = tuple[str, str]  # an address, and a user or nothing
+_Found = TypeVar("_Found")
 
 
 @dataclass
@@ -53,6 +59,7 @@ class LoginGuard:
         self._slow: Final = tuple(threading.Lock() for _ in range(_SLOW_AT_ONCE_MAX))
         self._allowances: OrderedDict[_Key, _Allowance] = OrderedDict()
         self._trusted: OrderedDict[_Key, float] = OrderedDict()
+        self._quick: OrderedDict[_Key, float] = OrderedDict()
 
     def check(self, address: str, user: str) -> None:
         """Refuses a login of an address that has failed too often.
@@ -83,6 +90,7 @@ class LoginGuard:
             left = FAILURES_AT_ONCE_MAX if known is None else self._left(known)
             self._allowances[key] = _Allowance(max(left - 1, 0.0), self._clock())
             _shorten(self._allowances)
+        self.end_quick(address, user)
 
     def succeeded(self, address: str, user: str) -> None:
         """Remembers that the user may log in from the address."""
@@ -90,6 +98,35 @@ class LoginGuard:
             self._trusted.pop((address, user), None)
             self._trusted[address, user] = self._clock()
             _shorten(self._trusted)
+        self.begin_quick(address, user)
+
+    def quick(self, address: str, user: str, find: Callable[[], _Found | None]) -> _Found | None:
+        """Returns what a quick check finds for a login, None for a login that must be counted.
+
+        Args:
+            find: the check; None means that the password is not known to be right. Called only where the last
+                login of the user from the address succeeded.
+        """
+        with self._lock:
+            since = self._quick.get((address, user))
+            if since is None or self._clock() - since >= _QUICK_SECONDS:
+                return None
+            found = find()
+            if found is None:
+                del self._quick[address, user]
+            return found
+
+    def begin_quick(self, address: str, user: str) -> None:
+        """Allows quick checks after a login that succeeded."""
+        with self._lock:
+            self._quick.pop((address, user), None)
+            self._quick[address, user] = self._clock()
+            _shorten(self._quick)
+
+    def end_quick(self, address: str, user: str) -> None:
+        """Allows no quick checks after a login that failed."""
+        with self._lock:
+            self._quick.pop((address, user), None)
 
     def decide(self, address: str, user: str, matches: Callable[[], bool]) -> bool:
         """Runs a quick check of a password and counts its result; one at a time, so that none is uncounted.
@@ -128,7 +165,7 @@ def log_in(accounts: Accounts, guard: LoginGuard, name: str, password: str, addr
     Raises:
         AccessDeniedError: another password, no user of that host, or too many failures before.
     """
-    account = accounts.known(name, password, address)
+    account = guard.quick(address, name, lambda: accounts.known(name, password, address))
     if account is None:
         with guard.slow_check(address):
             guard.check(address, name)

@@ -262,7 +262,11 @@ class Connection:
         scramble = b"" if scramble == b"\0" else scramble
         is_encrypted = isinstance(self._channel.socket, ssl.SSLSocket)
         login = Sha2Login(self._channel, self._logins.known, scramble, self._nonce, is_encrypted=is_encrypted)
-        if login.is_quick(self._logins.find(name, self.address)):
+        account = self._logins.find(name, self.address)
+        # The next packet tells whether the scramble was right, and no guard counts a client that leaves then.
+        if not scramble or self._sessions.guard.quick(
+            self.address, name, lambda: login.is_quick(account) or None
+        ):
             return login.matches
         password = login.read_password()
         return lambda account: login.has_password(account, password)

@@ -24,6 +24,7 @@ import logging
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 from urllib.parse import unquote
 from weakref import WeakValueDictionary
@@ -330,7 +331,8 @@ class HttpService:
         if password is None:
             raise AccessDeniedError("no valid Basic authorization", kind="no_credentials")
         address = str(request.remote)
-        if (known := self._store.accounts.known(name, password, address)) is not None:
+        find = partial(self._store.accounts.known, name, password, address)
+        if (known := self._guard.quick(address, name, find)) is not None:
             check_reachable(known, address)
             return known.name
         # One comparison of an address at a time: the next one knows the failures before it.

@@ -191,9 +191,11 @@ class SharedGuard(LoginGuard):
 
     def failed(self, address: str, user: str) -> None:
         self._hub.say("checked", address, user, False)
+        self.end_quick(address, user)
 
     def succeeded(self, address: str, user: str) -> None:
         self._hub.say("checked", address, user, True)
+        self.begin_quick(address, user)
 
 
 class SharedAdmission(Admission):

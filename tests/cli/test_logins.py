@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import socket
 import threading
 import time
@@ -22,6 +23,7 @@ from seqstore import AccessDeniedError, Store
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.clients.listener import Listener
 from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
+from seqstore.cli.clients.login_guard import log_in as log_in_with_guard
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.scan.flight_server import FlightSqlServer
@@ -221,9 +223,24 @@ def mysql_guess(port: int, user: str, password: str) -> str:
     return ""
 
 
+def console_guess(port: int, user: str, password: str) -> str:
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    with contextlib.closing(connection):
+        body = json.dumps({"user": user, "password": password})
+        headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
+        connection.request("POST", "/api/console/login", body, headers)
+        response = connection.getresponse()
+        answer = response.read().decode()
+    return answer if response.status != 200 else ""
+
+
 GUESSES: dict[str, Callable[[int, str, str], str]] = {
-    "flight": flight_guess, "http": http_guess, "mysql": mysql_guess, "thrift": thrift_guess,
-}  # fmt: skip
+    "console": console_guess,
+    "flight": flight_guess,
+    "http": http_guess,
+    "mysql": mysql_guess,
+    "thrift": thrift_guess,
+}
 each_protocol = pytest.mark.parametrize("protocol", GUESSES)
 
 
@@ -234,7 +251,7 @@ def served(store: Store, protocol: str, guard: LoginGuard) -> Iterator[int]:
     with contextlib.ExitStack() as held:
         if protocol == "mysql":
             yield held.enter_context(MysqlServer(store, sessions=sessions)).port
-        elif protocol == "http":
+        elif protocol in ("http", "console"):
             yield held.enter_context(serving(store, guard=guard)).port
         elif protocol == "thrift":
             thrift = ThriftServer(sessions, "127.0.0.1", 0)
@@ -255,6 +272,41 @@ def test_guesses_at_the_same_time_are_ten_too(store: Store, users: None, protoco
         found = Counter(pool.map(lambda n: "blocked" in guess(port, "ann", f"guess {n}"), range(24)))
         assert found == {False: FAILURES_AT_ONCE_MAX, True: 24 - FAILURES_AT_ONCE_MAX}
         assert "blocked" in guess(port, "ann", "ann")
+
+
+@each_protocol
+@pytest.mark.parametrize("known_from", ["127.0.0.1", "127.0.0.2"])
+def test_a_blocked_address_does_not_learn_a_password_that_matched_before(
+    store: Store, users: None, protocol: str, known_from: str
+) -> None:
+    """A right password was answered, and only wrong ones were refused."""
+    guess = GUESSES[protocol]
+    guard = LoginGuard(lambda: 0.0)
+    with served(store, protocol, guard) as port:
+        if known_from == "127.0.0.1":
+            assert "denied" not in guess(port, "ann", "ann")
+        else:
+            log_in_with_guard(store.accounts, guard, "ann", "ann", known_from)
+        found = ["blocked" in guess(port, "ann", f"guess {n}") for n in range(FAILURES_AT_ONCE_MAX + 2)]
+        assert found == [False] * FAILURES_AT_ONCE_MAX + [True] * 2
+        assert "blocked" in guess(port, "ann", "ann")
+
+
+def test_logins_are_quick_until_one_fails_and_again_after_the_next_success() -> None:
+    now = [0.0]
+    guard = LoginGuard(lambda: now[0])
+    assert guard.quick("1.2.3.4", "ann", lambda: True) is None
+    guard.succeeded("1.2.3.4", "ann")
+    assert guard.quick("1.2.3.4", "ann", lambda: True)
+    assert guard.quick("1.2.3.5", "ann", lambda: True) is None
+    assert guard.quick("1.2.3.4", "ann", lambda: None) is None
+    assert guard.quick("1.2.3.4", "ann", lambda: True) is None
+    guard.succeeded("1.2.3.4", "ann")
+    guard.failed("1.2.3.4", "ann")
+    assert guard.quick("1.2.3.4", "ann", lambda: True) is None
+    guard.succeeded("1.2.3.4", "ann")
+    now[0] = 1800.0
+    assert guard.quick("1.2.3.4", "ann", lambda: True) is None
 
 
 @each_protocol
@@ -307,6 +359,7 @@ def test_the_guard_has_a_bounded_memory() -> None:
         guard.failed(str(number), "")
         guard.succeeded(str(number), "")
     assert len(guard._allowances) == len(guard._trusted) == 10_000
+    assert len(guard._quick) == 10_000
 
 
 # ---------------------------------------------------------------------------------------------- bodies

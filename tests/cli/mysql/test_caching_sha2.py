@@ -122,6 +122,19 @@ def test_wrong_passwords_are_counted(server: MysqlServer) -> None:
     assert answers[:5] == [1045] * 5
 
 
+def test_a_client_that_leaves_before_it_is_counted_learns_no_password(server: MysqlServer) -> None:
+    """The server asked for the password behind a wrong hash only: such guesses were not counted."""
+    first = Login(server, "ann", PASSWORD, tls=True)
+    with first.client:
+        assert full(first, tls=True)[0] == 0
+    answers = []
+    for password in ("wrong", "another", PASSWORD):
+        login = Login(server, "ann", password, tls=True)
+        login.client.close()
+        answers.append(login.answer)
+    assert answers == [b"\x01\x04"] * 3
+
+
 def test_the_key_of_a_certificate_that_is_renewed_is_served_without_a_restart(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "old")
     settings = ServerSettings(tls_certificate_file=str(certificate), tls_key_file=str(key))
