@@ -17,7 +17,6 @@ import json
 import logging
 import os
 import queue
-import re
 import secrets
 import threading
 import time
@@ -31,7 +30,7 @@ from typing import Any, Final
 from seqstore.cli.logs.current_ids import logged_as
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import StoreError
-from seqstore.store.runtime.secret_words import MASK, masked_statement
+from seqstore.store.runtime.masked_statements import masked_statement
 
 FILE: Final = "audit.log"
 _LOCK: Final = ".lock"
@@ -41,8 +40,6 @@ _WAITING_MAX: Final = 4096
 _BATCH_MAX: Final = 512
 _STOP_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 1.0
-_PASSWORD: Final = re.compile(r"\b(?:identified|password)\b", re.IGNORECASE)
-_LITERAL: Final = re.compile(r"""'(?:[^'\\]++|\\.|'')*+'?|"(?:[^"\\]++|\\.|"")*+"?""", re.DOTALL)
 _log: Final = logging.getLogger("seqstore.audit")
 _processes: Final[dict[int, str]] = {}  # by process id: a forked process has an id of its own
 _numbers: Final = itertools.count(1)
@@ -79,7 +76,7 @@ class Event:
         outcome: OK, or the class of the error, or the status of a load.
         error: kind of the error; `code` is its MySQL number.
         rows_read: sent to the client.
-        is_parsed: the statement has a known grammar; else all its literals may be passwords.
+        is_parsed: the statement has a known grammar; see `masked_statement`.
     """
 
     event: str
@@ -124,7 +121,9 @@ class Event:
         origin = asdict(self.client) | {"user": plain_user(self.client.user)}
         origin = {name: _short(value) for name, value in origin.items()}
         found["label"] = _short(self.label)
-        found["statement"] = _shown(self.statement, is_parsed=self.is_parsed)
+        found["statement"] = masked_statement(
+            self.statement, length=STATEMENT_CHARACTERS_MAX, is_parsed=self.is_parsed
+        )
         moment = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         return json.dumps({"time": moment.replace("+00:00", "Z"), **origin, **found})
 
@@ -132,13 +131,6 @@ class Event:
 def _short(value: Any) -> Any:
     """Returns a value that a client may have made too long."""
     return value[:_NAME_CHARACTERS_MAX] if isinstance(value, str) else value
-
-
-def _shown(statement: str, *, is_parsed: bool) -> str:
-    """Returns a statement without passwords and secrets."""
-    if not is_parsed and _PASSWORD.search(statement):
-        return _LITERAL.sub(f"'{MASK}'", statement)
-    return masked_statement(statement)
 
 
 @dataclass(frozen=True)
@@ -193,7 +185,7 @@ class AuditLog:
 
     def record(self, event: Event) -> None:
         """Hands an event over; returns at once and raises nothing."""
-        event.statement = event.statement[:STATEMENT_CHARACTERS_MAX]
+        event.statement = event.statement[: STATEMENT_CHARACTERS_MAX + 1]  # one more tells that it is cut
         try:
             self._waiting.put_nowait(event)
         except queue.Full:

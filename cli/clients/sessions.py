@@ -107,6 +107,7 @@ class ServerSessions:
                 yield event
             except StoreError as error:
                 event.fail(error, number_and_state(error)[0])
+                event.is_parsed = event.is_parsed and error.kind != "syntax"
                 raise
 
     @contextmanager
@@ -163,12 +164,17 @@ class ServerSessions:
             process.interrupt()
 
     @contextmanager
-    def parsed(self, text: str) -> Iterator[list[Any]]:
+    def parsed(self, text: str, event: Event | None = None) -> Iterator[list[Any]]:
         """Yields the statements of a text, and holds the memory of their trees.
+
+        Args:
+            event: of the text; it tells whether the text could be parsed.
 
         Raises:
             StoreError: the text is too long, or is no statement.
         """
+        if event is not None:
+            event.is_parsed = False
         most = int(self.global_variables.get(MAX_ALLOWED_PACKET, _TEXT_BYTES_MAX))
         if len(text) > most:
             raise InvalidInputError(
@@ -176,7 +182,10 @@ class ServerSessions:
                 kind="packet_too_large",
             )
         with _parses.reserved(parse_bytes(text)):
-            yield parse(text)
+            statements = parse(text)
+            if event is not None:
+                event.is_parsed = True
+            yield statements
 
 
 def parse_bytes(text: str) -> int:

@@ -16,6 +16,7 @@ from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.catalog.workload_groups import CONCURRENCY_MAX
 from seqstore.store.runtime.memory_limit import limit_bytes, resident_bytes
+from seqstore.store.runtime.secret_words import masked_uri
 
 _PROCESSES_MAX: Final = 500
 _SECRET_WORDS: Final = ("password", "secret")
@@ -80,7 +81,7 @@ def settings(sections: dict[str, Any]) -> list[dict[str, Any]]:
     for section, values in sections.items():
         for name, value in asdict(values).items():
             default = defaults.get(section, {}).get(name)
-            given = list(value) if isinstance(value, tuple) else value
+            given = [_shown(each) for each in value] if isinstance(value, tuple) else _shown(value)
             is_secret = any(word in name for word in _SECRET_WORDS) and isinstance(given, str)
             found.append(
                 {
@@ -93,6 +94,11 @@ def settings(sections: dict[str, Any]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _shown(value: Any) -> Any:
+    """Returns a setting without the keys of URIs."""
+    return masked_uri(value) if isinstance(value, str) else value
 
 
 @cache

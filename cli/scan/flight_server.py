@@ -363,15 +363,15 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         """Yields a session, the audit event and the statements of a text, for one call."""
         check_bound(text)
         caller = self._caller(context)
-        parsed: AbstractContextManager[list[Any]] = (
-            self._sessions.parsed(text) if is_parsed else nullcontext([])
-        )
+        parse: Callable[[str, Event], AbstractContextManager[list[Any]]] = self._sessions.parsed
+        if not is_parsed:
+            parse = _nothing
         with (
             caller.admitted(),
-            self._sessions.statement(caller.client, text, has_client=caller.waits) as started,
-            parsed as statements,
+            self._sessions.statement(caller.client, text, has_client=caller.waits) as (session, event),
+            parse(text, event) as statements,
         ):
-            yield *started, statements
+            yield session, event, statements
 
     def _caller(self, context: Any) -> Caller:
         login = _login(context)
@@ -391,6 +391,10 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         finally:
             waiting.end()
             self._admission.end(number)
+
+
+def _nothing(_text: str, _event: Event) -> AbstractContextManager[list[Any]]:
+    return nullcontext([])
 
 
 def _remote_rows(rows: Iterator[Any]) -> Iterator[Any]:

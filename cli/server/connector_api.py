@@ -95,7 +95,7 @@ class ConnectorApi:
         host, _ = self._own_address(request)
         backend = f"{host}:{self._ports().thrift or self._ports().flight}"
 
-        def planned(session: Session, text: str) -> dict[str, Any]:
+        def planned(session: Session, event: Event, text: str) -> dict[str, Any]:
             name = require_table(self._store, user, *names)
             if not self._ports().thrift and not self._ports().flight:
                 raise InvalidInputError(
@@ -103,13 +103,13 @@ class ConnectorApi:
                     "flight_port for connectors that read by Arrow Flight SQL",
                     kind="no_scans",
                 )
-            with self._sessions.parsed(text) as statements:
+            with self._sessions.parsed(text, event) as statements:
                 return query_plan(session, statements, text, name, backend)
 
         try:
             text = await _text_in(request, "sql")
             run = partial(planned, text=text)
-            found = await self._statements.run(request, user, lambda session, _: run(session), text, names[0])
+            found = await self._statements.run(request, user, run, text, names[0])
             return manager_reply(found)
         except StoreError as error:
             return manager_reply({"status": 400, "exception": error.message})
@@ -162,7 +162,7 @@ class ConnectorApi:
                 raise NotFoundError(
                     f"there is no catalog {catalog!r}; use {_CATALOG}", kind="unknown_catalog"
                 )
-            with self._sessions.parsed(text) as statements:
+            with self._sessions.parsed(text, event) as statements:
                 answer = _answer(session, event, statements, rows_max)
             took = int((time.monotonic() - started) * 1000)
             return {**answer, "status": {}, "time": took}

@@ -10,27 +10,18 @@ from urllib.parse import quote, unquote
 from seqstore.store.runtime.secret_references import is_reference, read_secret
 
 MASK: Final = "******"
-_SHOWN_MAX: Final = 65_536
-_SECRET: Final = re.compile(
-    r"pass(word|wd|phrase|code)|secret|jaas|token|credential|user[._-]?info|signature|bearer|oauth.*assertion"
+SECRET_WORDS: Final = (
+    r"pass(word|wd|phrase|code)|secret|jaas|token|credential|user[._-]?info|signature|bearer|assertion"
     r"|(private|access|api|account|shared|encryption|ssl|sas|keystore|truststore)[._-]?key(?!store|[._-]?(location|type|file))"
-    r"|(keystore|key|truststore)[._-]?(pem|certificates?)",
-    re.IGNORECASE,
+    r"|(keystore|key|truststore)[._-]?(pem|certificates?)"
 )
+_SECRET: Final = re.compile(SECRET_WORDS, re.IGNORECASE)
 # The secrets of a URI: user and password before its host, and parameters.
 _LOGIN: Final = re.compile(r"(?P<before>://)(?P<value>[^/@?]*)(?P<after>@)")
 _PARAMETER: Final = re.compile(r"(?P<before>[?&](?P<name>[\w.-]+)=)(?P<value>[^&]*)(?P<after>)")
 _LOGIN_PARTS: Final = ("access key", "secret key")
 _QUOTED: Final = re.compile(r"[\"']([^\"']+)[\"']")
-_URI: Final = re.compile(r"://[^\s'\"]++")  # in a statement
 _VALUE_LENGTH_MIN: Final = 4
-_LITERAL: Final = r"""(?:'(?:[^'\\]++|\\.|'')*+'?|"(?:[^"\\]++|\\.|"")*+"?)"""
-_PASSWORD: Final = re.compile(
-    rf"(?P<before>\bIDENTIFIED\s++BY\s++(?:PASSWORD\s++)?|\bPASSWORD\s*+\(\s*+|\bPASSWORD\b[^'\"=;]{{0,200}}+=\s*+)"
-    # A literal without a value behind it matches too: so each one is read once.
-    rf"{_LITERAL}|(?P<name>{_LITERAL})(?:(?P<equals>\s*+=\s*+){_LITERAL})?",
-    re.IGNORECASE | re.DOTALL,
-)
 
 
 def is_secret(name: str) -> bool:
@@ -145,22 +136,3 @@ def without_values(text: str, properties: Mapping[str, str]) -> str:
         for quoted in _QUOTED.findall(value):
             text = text.replace(quoted, MASK) if len(quoted) >= _VALUE_LENGTH_MIN else text
     return text
-
-
-def masked_statement(text: str) -> str:
-    """Returns the beginning of a statement as it may be shown, without passwords, secret properties and the
-    keys of URIs.
-    """
-    return _URI.sub(_masked_keys, _PASSWORD.sub(_masked, text[:_SHOWN_MAX]))
-
-
-def _masked_keys(found: re.Match[str]) -> str:
-    return masked_uri(found[0])
-
-
-def _masked(found: re.Match[str]) -> str:
-    if found["before"] is not None:
-        return f"{found['before']}'{MASK}'"
-    if found["equals"] is not None and is_secret(found["name"]):
-        return f"{found['name']}{found['equals']}'{MASK}'"
-    return found[0]

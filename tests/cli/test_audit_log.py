@@ -114,6 +114,23 @@ SECRETS = [
     "LOAD LABEL l (DATA INFILE('s3://b/x') INTO TABLE t) WITH S3 ('s3.secret_key' = 'hush-hush')",
     "CREATE ROUTINE LOAD j ON t FROM KAFKA ('property.sasl.password' = 'hush-hush', 'x' = 'y')",
     "SELECT 1; CREATE USER eve IDENTIFIED BY 'hush-hush'",
+    "SET PASSWORD FOR 'root' = 'hush-hush'",
+    "SET PASSWORD FOR 'root'@'%' = 'hush-hush'",
+    "CREATE USER ann IDENTIFIED BY'hush-hush'",
+    "CREATE USER ann IDENTIFIED BY /* new */ 'hush-hush'",
+    "-- ann's new account\nCREATE USER ann IDENTIFIED BY 'hush-hush'",
+    "# it's for the nightly job\nCREATE USER ann IDENTIFIED BY 'hush-hush'",
+    "/* it's */ CREATE USER ann IDENTIFIED BY 'hush-hush'",
+    "/*!40101 CREATE USER ann IDENTIFIED BY 'hush-hush' */",
+    "SELECT 1 /* then CREATE USER ann IDENTIFIED BY 'hush-hush' */",
+    "CREATE USER ann IDENTIFED BY 'hush-hush'",
+    "CREATE USER ann IDENTIFIED BY hush-hush",
+    "LOAD LABEL l (DATA INFILE('s3://b/x') INTO TABLE t) WITH S3 (s3.secret_key = 'hush-hush')",
+    "LOAD LABEL l (DATA INFILE('s3://b/x') INTO TABLE t) WITH S3 (`s3.secret_key` = 'hush-hush')",
+    "LOAD LABEL l (DATA INFILE('s3://b/x') INTO TABLE t) WITH S3 ('s3.secret_key' /* k */ = 'hush-hush')",
+    "LOAD LABEL l (DATA INFILE('s3://b/x') INTO TABLE t) WITH S3 (s3.secret_key = hush-hush)",
+    f"BACKUP SNAPSHOT db.b TO {' ' * 4060}'s3://key:hush-hush@bucket/p'",
+    f"BACKUP SNAPSHOT db.b TO 's3://key:hush-hush@{'b' * 4100}/p'",
 ]
 
 
@@ -128,6 +145,28 @@ def test_no_line_has_a_password_or_a_secret(store: Store, folder: Path, text: st
     data = (folder / FILE).read_text()
     assert "hush" not in data
     assert "******" in data
+
+
+@pytest.mark.parametrize("path", ["/api/query/internal/db", "/api/console/query"])
+@pytest.mark.parametrize(
+    "text", ["CREATE USER eve IDENTIFIED 'hush-hush'", "CREATE USER eve IDENTIFED BY 'hush-hush'"]
+)
+def test_no_line_of_a_wrong_statement_over_http_has_a_password(
+    store: Store, folder: Path, path: str, text: str
+) -> None:
+    """Only the MySQL protocol told the log that the statement could not be parsed."""
+    with running(folder) as log, serving(store, audit=log) as http:
+        http.request("POST", path, json.dumps({"stmt": text, "sql": text}))
+    [found] = lines(folder)
+    assert found["statement"] == "CREATE USER ******"
+    assert (found["outcome"], found["error"]) == ("InvalidInputError", "syntax")
+
+
+def test_a_login_of_a_uri_that_the_line_cuts_is_masked(folder: Path) -> None:
+    with running(folder) as log:
+        for blanks in range(4030, 4096):
+            log.record(Event("statement", HTTP, f"BACKUP TO {' ' * blanks}'s3://key:hush-hush@bucket/p'"))
+    assert "hu" not in (folder / FILE).read_text()
 
 
 def test_a_file_ends_at_its_size_and_the_oldest_are_deleted(folder: Path) -> None:

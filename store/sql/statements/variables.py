@@ -9,6 +9,7 @@ from typing import Final
 
 from seqstore.store.catalog.update_lock import CONFIG_NAME
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.secret_words import masked_uri
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
@@ -197,7 +198,7 @@ def _show_config(statement: AdminShowConfig, session: Session) -> Result:
 
 def _shown(value: object) -> str:
     if isinstance(value, tuple):
-        return ",".join(map(str, value))
+        return ",".join(masked_uri(str(each)) for each in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

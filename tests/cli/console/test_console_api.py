@@ -18,10 +18,11 @@ from seqstore import Store
 from seqstore.cli.clients.audit_log import FILE, AuditLog
 from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX, LoginGuard
 from seqstore.cli.clients.sessions import ServerSessions
-from seqstore.cli.console import static_files
+from seqstore.cli.console import server_view, static_files
 from seqstore.cli.console.audit_tail import newest_events
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
+from seqstore.store.settings import Settings as StoreSettings
 from tests.support.console.shop import LOADS, PASSWORD, console_server
 from tests.support.http_server import Answer, Client, serving
 from tests.support.rows import schema_of
@@ -285,6 +286,13 @@ def test_settings_have_reasons(client: Client) -> None:
     assert [each["name"] for each in found if not each["reason"]] == []
     changed = {each["name"] for each in found if each["is_changed"]}
     assert changed == {"load_paths", "auto_compaction"}
+
+
+def test_settings_have_no_keys_of_uris() -> None:
+    """The login of a schema registry, which is a part of its address, was shown."""
+    settings = StoreSettings(schema_registries=("https://user:hush@registry:8081?token=hush",))
+    [found] = [e for e in server_view.settings({"store": settings}) if e["name"] == "schema_registries"]
+    assert found["value"] == ["https://******@registry:8081?token=******"]
 
 
 def test_names_complete_a_word(client: Client) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqstore.store.runtime.secret_words import is_secret, masked_statement, without_secrets
+from seqstore.store.runtime.masked_statements import masked_statement
+from seqstore.store.runtime.secret_words import is_secret, without_secrets
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -310,3 +311,14 @@ def test_clauses_of_mysql_that_nothing_would_keep_are_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=message):
         list(session.execute(f"CREATE TABLE u {body}"))
+
+
+def test_settings_are_shown_without_the_keys_of_uris(store: Store) -> None:
+    """The login of a schema registry, which is a part of its address, was shown."""
+    settings = replace(
+        store.settings, schema_registries=("https://user:hush@registry:8081", "http://other:1")
+    )
+    with Store.open(store.path, settings=settings) as again, Session(again) as session:
+        [result] = session.execute("ADMIN SHOW FRONTEND CONFIG LIKE 'schema_registries'")
+    assert result.rows is not None
+    assert result.rows["Value"].to_pylist() == ["https://******@registry:8081,http://other:1"]
