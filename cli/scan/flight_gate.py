@@ -132,6 +132,11 @@ class FlightGate:
         found = self._listener.find(caller.number)
         return isinstance(found, _Connection) and not found.frames.is_reset(caller.stream)
 
+    def has_all(self, caller: Caller) -> bool:
+        """Returns whether the client has sent all of a call, and is connected."""
+        found = self._listener.find(caller.number)
+        return isinstance(found, _Connection) and found.frames.has_all(caller.stream)
+
     def read(self, caller: Caller) -> None:
         """Forgets what a call has read of a longer upload."""
         found = self._listener.find(caller.number)

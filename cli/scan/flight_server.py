@@ -49,6 +49,7 @@ from seqstore.cli.scan.flight_shares import share_of, tickets, wanted_shares
 from seqstore.cli.scan.parameter_types import parameter_schema
 from seqstore.cli.scan.plan import one_query
 from seqstore.cli.scan.sent_rows import sent_batches, sent_schema, sent_table
+from seqstore.cli.scan.whole_upload import WholeUpload
 from seqstore.store import (
     AccessDeniedError,
     InvalidInputError,
@@ -209,6 +210,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             reply = self._remote.put(self._caller(context), given[_PREFIX_BYTES:], reader)
             writer.write(pa.py_buffer(reply))
             return
+        reader = WholeUpload(reader, partial(self._gate.has_all, _login(context).caller))
         with _flight_errors():
             if named(given)[0] == COMMAND:
                 writer.write(pa.py_buffer(encoded({1: self._ingest(context, given, reader)})))
@@ -266,7 +268,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         text = f"INGEST INTO {ingest.table}"
         with (
             caller.admitted(),
-            self._sessions.statement(caller.client, text, has_client=lambda _: True) as (session, event),
+            self._sessions.statement(caller.client, text, has_client=caller.waits) as (session, event),
             session.working("INSERT"),
         ):
             rows = ingest.run(self._sessions.store, caller.client.user, reader, caller.read)

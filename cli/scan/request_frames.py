@@ -8,7 +8,8 @@ gRPC neither tells a server's login which client calls, nor bounds what clients 
 2. Frames are passed on as they arrive. Bytes count from their arrival until the call of their stream ends, or
    has read a message: an upload may be longer than what a connection may have under way, because gRPC takes
    no more of it than a window before the call reads on.
-3. A client cancels a call by a frame that resets its stream. gRPC's own answer is freed with the call.
+3. A flag of its last frame ends what a call sends.
+4. A client cancels a call by a frame that resets its stream. gRPC's own answer is freed with the call.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD_BYTES: Final = 9
 _DATA, _HEADERS, _RESET, _CONTINUATION = 0, 1, 3, 9
-_END_HEADERS: Final = 4
+_END_STREAM, _END_HEADERS = 1, 4
 _LITERAL: Final = b"\0"  # of a header that is not indexed, with a name of its own
 _SHORT_MAX: Final = 126  # bytes of a text whose length has one byte
 
@@ -29,7 +30,7 @@ class RequestRefusedError(Exception):
 
 
 class RequestFrames:
-    """What one client sends. One thread feeds it; `end`, `read` and `is_reset` are safe to call from others.
+    """What one client sends. One thread feeds it; other methods are safe to call from others.
 
     Args:
         name: of the header, in lower case.
@@ -47,6 +48,8 @@ class RequestFrames:
         self._streams_max = streams_max
         self._streams: dict[int, int] = {}
         self._reset: set[int] = set()  # of these
+        self._complete: set[int] = set()
+        self._completing = 0  # the stream whose last frame is under way
         self._newest = 0
         self._ended: deque[int] = deque()
         self._read: deque[int] = deque()
@@ -68,6 +71,10 @@ class RequestFrames:
     def is_reset(self, stream: int) -> bool:
         """Returns whether the client has cancelled a call that has not ended."""
         return stream in self._reset
+
+    def has_all(self, stream: int) -> bool:
+        """Returns whether the client has sent all of a call that has not ended."""
+        return stream in self._complete
 
     def feed(self, data: bytes) -> bytes:
         """Returns what the server gets for the next bytes of the client.
@@ -93,6 +100,9 @@ class RequestFrames:
             if not self._left and self._behind:
                 given.append(self._behind)
                 self._behind = b""
+            if not self._left and self._completing:
+                self._complete.add(self._completing)
+                self._completing = 0
         return b"".join(given)
 
     def _begin(self) -> bytes:
@@ -110,6 +120,8 @@ class RequestFrames:
         if kind not in (_DATA, _HEADERS, _CONTINUATION):
             return head
         self._count(kind, stream)
+        if kind != _CONTINUATION and flags & _END_STREAM and stream in self._streams:
+            self._completing = stream
         if kind == _DATA or not flags & _END_HEADERS:
             return head
         value = _text(f"{self._client} {stream}")
@@ -127,6 +139,7 @@ class RequestFrames:
             ended = self._ended.popleft()
             self.bytes -= self._streams.pop(ended, 0)
             self._reset.discard(ended)
+            self._complete.discard(ended)
         if kind == _HEADERS and stream > self._newest:
             self._newest = stream
             self._streams[stream] = 0

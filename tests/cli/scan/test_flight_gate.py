@@ -301,6 +301,21 @@ def test_each_request_gets_the_header_however_its_bytes_arrive() -> None:
         assert b"".join(pieces) == b"".join(wanted)
 
 
+def test_a_call_is_complete_with_the_last_byte_of_its_last_frame() -> None:
+    given = frames()
+    last = frame(DATA, END_STREAM, 1, b"message")
+    given.feed(PREFACE + frame(HEADERS, END_HEADERS, 1, b"one") + frame(DATA, 0, 1, b"first") + last[:-1])
+    assert not given.has_all(1)
+    given.feed(last[-1:])
+    assert given.has_all(1)
+    given.feed(frame(HEADERS, END_HEADERS | END_STREAM, 3, b""))
+    assert given.has_all(3)
+    given.end(1)
+    given.feed(frame(HEADERS, END_HEADERS, 5, b""))
+    assert not given.has_all(1)
+    assert not given.has_all(5)
+
+
 @pytest.mark.parametrize(
     ("data", "part"),
     [

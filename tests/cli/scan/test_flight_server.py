@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +16,9 @@ from pyarrow import flight
 
 from seqstore import Session, Store
 from seqstore.cli.clients.login_guard import FAILURES_AT_ONCE_MAX
-from seqstore.cli.scan.flight_messages import fields
+from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.scan.flight_messages import encoded, fields
+from seqstore.cli.scan.flight_messages import message as sql_message
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from tests.cli.scan.flight_client import FlightClient, descriptor, message
 
@@ -133,3 +140,107 @@ def test_a_read_that_is_given_up_releases_its_version(client: FlightClient, stor
     with Session(store, "db") as session:
         list(session.execute("DROP TABLE t"))
     assert "t" not in store.tables("db")
+
+
+# ---------------------------------------------------------------------------------------------- uploads
+
+
+def begin_ingest(client: FlightClient, key: int, *, replaces: bool = False) -> Any:
+    """Begins an upload to db.t; returns its writer."""
+    how = encoded({2: 3 if replaces else 2})
+    command = sql_message("CommandStatementIngest", {1: how, 2: b"t", 3: b"db"})
+    rows = pa.table({"k": [key], "v": [0]})
+    given = flight.FlightDescriptor.for_command(command)
+    writer, _ = client.client.do_put(given, rows.schema, client.options)
+    writer.write_table(rows)
+    return writer
+
+
+def ingests(sessions: ServerSessions) -> list[int]:
+    """The numbers of the uploads that run."""
+    return [each.number for each in sessions.processes.all() if each.text.startswith("INGEST")]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline, "nothing changed for two minutes"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("ends_by", ["insert_timeout", "KILL"])
+def test_an_upload_that_stalls_is_ended(store: Store, ends_by: str) -> None:
+    """It ran for as long as its client stayed connected."""
+    sessions = ServerSessions(store)
+    if ends_by == "insert_timeout":
+        sessions.global_variables.update({"insert_timeout": "1", "query_timeout": "1"})
+    server = FlightSqlServer(sessions, "127.0.0.1", 0)
+    try:
+        writer = begin_ingest(FlightClient(server.port), 5000)
+        until(lambda: bool(ingests(sessions)))
+        if ends_by == "KILL":
+            [number] = ingests(sessions)
+            process = sessions.processes.find(number)
+            assert process is not None
+            process.interrupt()
+        until(lambda: not ingests(sessions))
+        with pytest.raises((flight.FlightError, pa.ArrowInvalid, OSError)):
+            writer.close()
+    finally:
+        server.stop()
+    assert store.table("db.t").get(pa.table({"k": [5000]})).num_rows == 0
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_rows_of_a_client_that_leaves_within_its_upload_are_not_loaded(store: Store, replaces: bool) -> None:
+    """What had arrived was loaded as if it were all: an upload that replaces a table left it nearly empty."""
+    sessions = ServerSessions(store)
+    server = FlightSqlServer(sessions, "127.0.0.1", 0)
+    try:
+        with relay(server.port) as (port, cut):
+            client = FlightClient(port)
+            writer = begin_ingest(client, 5000, replaces=replaces)
+            until(lambda: bool(ingests(sessions)))
+            cut()
+            until(lambda: not ingests(sessions))
+            with pytest.raises((flight.FlightError, pa.ArrowInvalid, OSError)):
+                writer.close()
+    finally:
+        server.stop()
+    table = store.table("db.t")
+    assert table.get(pa.table({"k": [5000]})).num_rows == 0
+    assert table.get(pa.table({"k": [0]})).num_rows == 1
+
+
+@contextmanager
+def relay(port: int) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Passes the bytes of one client on; yields its port, and a function that cuts the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, ExitStack() as held:
+        sockets: list[socket.socket] = []
+
+        def cut() -> None:
+            for each in sockets:
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+
+        def move(source: socket.socket, sink: socket.socket) -> None:
+            with suppress(OSError):
+                while data := source.recv(65536):
+                    sink.sendall(data)
+            cut()
+
+        def serve() -> None:
+            with suppress(OSError):
+                client = held.enter_context(listener.accept()[0])
+                inside = held.enter_context(socket.create_connection(("127.0.0.1", port)))
+                sockets.extend((client, inside))
+                threading.Thread(target=move, args=(inside, client), daemon=True).start()
+                move(client, inside)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], cut
+        finally:
+            cut()
+            thread.join(60)
