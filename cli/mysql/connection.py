@@ -31,10 +31,9 @@ from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.rows import column_definition, send_rows
 from seqstore.cli.mysql.wire import Channel, Pace, PacketTooLargeError, Payload, ProtocolError
 from seqstore.store.catalog.accounts import Account, matches_scramble
-from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
+from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
-from seqstore.store.sql import Session, parse
-from seqstore.store.sql.evaluate.select import open_query
+from seqstore.store.sql import Session
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
@@ -449,18 +448,27 @@ class Connection:
             raise ProtocolError("the new user was refused")
 
     def _prepare(self, data: bytes) -> None:
-        prepared = Prepared.of(data.decode())
+        text = data.decode()
+        with self._audited("statement", f"PREPARE {text}") as event:
+            event.is_parsed = False
+            prepared = Prepared.of(text)
+            event.is_parsed = True
+            self._add_prepared(prepared, event)
+
+    def _add_prepared(self, prepared: Prepared, event: Event) -> None:
+        """Answers with the number of a new prepared statement, its parameters and its columns."""
         if len(self._prepared) >= _PREPARED_MAX:
             raise InvalidInputError(
                 "Can't create more than max_prepared_stmt_count statements (current value: "
                 f"{_PREPARED_MAX}); close some",
                 kind="too_many_prepared",
             )
+        parameters = [pa.field("?", pa.string())] * len(prepared.places)
+        with self.session.running(event.statement):
+            columns = self._columns_of(prepared, event)
         self._prepared_count += 1
         self.session.held.set(self._prepared_count, prepared.held_bytes)
         self._prepared[self._prepared_count] = prepared
-        parameters = [pa.field("?", pa.string())] * len(prepared.places)
-        columns = self._columns_of(prepared)
         self._channel.write(
             b"\0"
             + self._prepared_count.to_bytes(4, "little")
@@ -473,23 +481,25 @@ class Connection:
                 self._channel.write(column_definition(field))
             self._eof()
 
-    def _columns_of(self, prepared: Prepared) -> list[pa.Field]:
+    def _columns_of(self, prepared: Prepared, event: Event) -> list[pa.Field]:
         """Returns the columns of a prepared query, for clients that build their result from them.
 
         Every execution sends its columns again, because their types may depend on the values. A statement
         that only its execution can describe, or refuse, has none.
+
+        Raises:
+            UnavailableError: the statement reached a limit, or was ended.
         """
         for literal in ("NULL", "1"):  # 1: where NULL is no value, as behind LIMIT
-            with contextlib.suppress(StoreError):
-                statements = parse(prepared.filled_with(literal))
-                if len(statements) != 1 or not isinstance(statements[0], Query):
-                    return []
-                query = statements[0]
-                with (
-                    self.session.query_context(trees=[query.tree]) as context,
-                    open_query(query, context) as reader,
-                ):
-                    return list(reader.schema)
+            try:
+                with self._sessions.parsed(prepared.filled_with(literal), event) as statements:
+                    if len(statements) != 1 or not isinstance(statements[0], Query):
+                        return []
+                    return list(self.session.columns_of(statements[0]))
+            except UnavailableError:
+                raise
+            except StoreError:
+                continue
         return []
 
     def _execute(self, data: bytes) -> None:

@@ -44,8 +44,8 @@ OF_THE_ENGINE = {
     },
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
-        *("find_view", "require_admin", "require_within", "sees_user", "stream", "table", "table_filter"),
-        *("schema", "tables_of", "within", "workload_group", "working"),
+        *("columns_of", "find_view", "require_admin", "require_within", "sees_user", "stream", "table"),
+        *("schema", "table_filter", "tables_of", "within", "workload_group", "working"),
     },
 }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, Final
@@ -253,12 +254,35 @@ class Session:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         self._enter(query, "SELECT")
         with (
-            self.variables.changed(query.settings) if query.settings else nullcontext(),
+            self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
             self.query_context(trees=[query.tree]) as context,
             open_query(query, context) as reader,
         ):
             yield reader
+
+    @internal
+    def columns_of(self, query: st.Query) -> pa.Schema:
+        """Returns the columns of a query's result within the limits of a query; its rows are not computed.
+
+        A transaction of the session does not begin by it, and notes no reads.
+
+        Raises:
+            StoreError: the query cannot run, or reached a limit.
+        """
+        tree = query.tree.copy()
+        tree.set("limit", exp.Limit(expression=exp.Literal.number(0)))  # DuckDB then runs nothing
+        with (
+            self._changed(query.settings),
+            self._run_within("SELECT", "SELECT"),
+            self.query_context(trees=[query.tree]) as context,
+            open_query(replace(query, tree=tree), replace(context, logged={})) as reader,
+        ):
+            return reader.schema
+
+    def _changed(self, settings: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
+        """Sets the variables of a hint, before the limits that they change are taken."""
+        return self.variables.changed(settings) if settings else nullcontext()
 
     @contextmanager
     @internal

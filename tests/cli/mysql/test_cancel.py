@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,11 @@ import pymysql
 import pytest
 
 from seqstore import Store
+from seqstore.cli.clients.audit_log import FILE, AuditLog
+from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
-from tests.cli.mysql_client import ask
+from seqstore.store.runtime import cancellation
+from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 from tests.support.http_server import ServerProcess
 
 TENS = "(SELECT 0 d" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
@@ -219,3 +226,73 @@ def test_sigterm_ends_statements(process: ServerProcess) -> None:
     running.wait()
     assert process.process.wait(ENDED_SECONDS_MAX) == 0
     process.stop()
+
+
+def use(client: socket.socket) -> None:
+    """Logs in and goes to the database of the tables."""
+    log_in(client, "root")
+    send_packet(client, b"\2db")
+    assert read_packet(client)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["count", "rows", "sort", "recursive", "stored rows"])
+def test_a_query_is_prepared_without_a_run(root: Any, server: MysqlServer, name: str) -> None:
+    """It ran up to its first row."""
+    client, _ = dial(server.port)
+    with client:
+        use(client)
+        send_packet(client, b"\x16" + STATEMENTS[name].encode())
+        assert read_packet(client)[0] == 0
+
+
+@contextmanager
+def _opened_never(*_given: Any) -> Iterator[Any]:
+    """Stands for a query whose columns take for ever to find."""
+    for _ in itertools.count():
+        cancellation.check()
+        time.sleep(0.01)
+    yield
+
+
+@pytest.mark.parametrize("ends_by", ["query_timeout", "KILL", "leaving"])
+def test_a_prepare_has_the_limits_of_a_query(
+    root: Any, server: MysqlServer, monkeypatch: pytest.MonkeyPatch, ends_by: str
+) -> None:
+    """It had none: no timeout, no KILL, no line in the list of processes, and it outlived its client."""
+    client, _ = dial(server.port)
+    use(client)
+    if ends_by == "query_timeout":
+        send_packet(client, b"\3SET query_timeout = 1")
+        assert read_packet(client)[0] == 0
+    shown = "SELECT ID, INFO FROM information_schema.processlist WHERE INFO LIKE 'PREPARE%'"
+    monkeypatch.setattr("seqstore.store.sql.session.session.open_query", _opened_never)
+    send_packet(client, b"\x16SELECT k FROM t WHERE k = ?")
+    until(lambda: bool(cancellation.running()))
+    monkeypatch.undo()
+    if ends_by == "KILL":
+        [(number, text)] = ask(root, shown)
+        assert text == "PREPARE SELECT k FROM t WHERE k = ?"
+        ask(root, f"KILL QUERY {number}")
+    if ends_by != "leaving":
+        expected = {"query_timeout": 3024, "KILL": 1317}[ends_by]
+        assert int.from_bytes(read_packet(client)[1:3], "little") == expected
+        assert ask(root, shown) == []
+    client.close()
+    until(lambda: not cancellation.running())
+
+
+def test_a_prepare_is_a_line_of_the_audit_log(store: Store, tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit")
+    log.start()
+    with MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
+        client, _ = dial(server.port)
+        with client:
+            log_in(client, "root")
+            texts = {"SELECT ? AS x": 5, "CREATE USER a IDENTIFIED BY ?": 3, "ALTER USER a IDENTIFED 'x'": 1}
+            for text, packets in texts.items():
+                send_packet(client, b"\x16" + text.encode())
+                for _ in range(packets):
+                    read_packet(client)
+    log.stop()
+    found = [json.loads(line)["statement"] for line in (tmp_path / "audit" / FILE).read_text().splitlines()]
+    assert found[1:] == ["PREPARE SELECT ? AS x", "PREPARE CREATE USER ******", "PREPARE ALTER USER ******"]

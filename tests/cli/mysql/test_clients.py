@@ -153,6 +153,10 @@ def test_a_prepared_query_describes_its_columns(connector: Any) -> None:
     for query, names in (
         ("SELECT k, v FROM t WHERE k = ? LIMIT ?", ["k", "v"]),
         ("SELECT count(*) AS c FROM t", ["c"]),
+        ("SELECT k FROM t ORDER BY k DESC LIMIT 5", ["k"]),
+        ("SELECT 1 AS a, 2 AS a UNION ALL SELECT 3, 4 ORDER BY 1 LIMIT ? OFFSET ?", ["a", "a"]),
+        ("(SELECT k AS x FROM t LIMIT 2)", ["x"]),
+        ("WITH x AS (SELECT k, ? AS y FROM t LIMIT 3) SELECT * FROM x", ["k", "y"]),
         ("SHOW TABLES", []),
         ("SELECT * FROM nowhere", []),
         ("INSERT INTO t (k) VALUES (?)", []),
