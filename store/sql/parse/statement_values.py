@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -191,6 +191,20 @@ class DmlStatement:
     operation: ClassVar[str]
     table: TableName
     tree: exp.Update | exp.Delete | exp.Merge
+
+
+@dataclass(frozen=True)
+class HintedChange:
+    """A statement that writes, with the session variables that its hint sets, names and values."""
+
+    statement: Any
+    settings: tuple[tuple[str, str], ...]
+
+    @property
+    def table(self) -> TableName:
+        """The table that the statement writes, for its privilege."""
+        written: TableName = self.statement.table
+        return written
 
 
 class UpdateStatement(DmlStatement):

@@ -149,8 +149,9 @@ class Session:
             result = kind.run(statement, self) or Result()
         else:
             self._enter(statement, first_word)
+            settings = statement.settings if isinstance(statement, st.HintedChange) else ()
             start = kind.starts[0] if kind.starts[0] in LIMITED else first_word
-            with self._run_within(start, first_word):
+            with self._changed(settings), self._run_within(start, first_word):
                 result = kind.run(statement, self) or Result()
         if not isinstance(statement, st.ShowWarnings):
             self.warnings = result.warnings

@@ -10,7 +10,7 @@ from typing import Any, Final
 from seqstore.store.sql.evaluate.result_filter import filter_result
 from seqstore.store.sql.parse.query_parser import hinted_variables
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
-from seqstore.store.sql.parse.statement_values import TableName
+from seqstore.store.sql.parse.statement_values import HintedChange
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.session import Session
@@ -26,20 +26,6 @@ class FilteredShow:
 
     statement: Any
     condition: exp.Expr
-
-
-@dataclass(frozen=True)
-class HintedChange:
-    """A statement that writes, with the session variables that its hint sets."""
-
-    statement: Any
-    settings: tuple[tuple[str, str], ...]
-
-    @property
-    def table(self) -> TableName:
-        """The table that the statement writes, for its privilege."""
-        written: TableName = self.statement.table
-        return written
 
 
 def _parse_show(stream: TokenStream) -> FilteredShow | None:
@@ -77,8 +63,7 @@ def _parse_hinted(stream: TokenStream) -> HintedChange | None:
 
 
 def _run_hinted(hinted: HintedChange, session: Session) -> Result:
-    with session.variables.changed(hinted.settings):
-        return session.run(hinted.statement)
+    return session.run(hinted.statement)  # the session has set the variables
 
 
 def _refuse(stream: TokenStream) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError, LabelExistsError, Store
+from seqstore import InvalidInputError, LabelExistsError, Store, UnavailableError
 from seqstore.store.sql import Session
 
 Run = Callable[[str], Any]
@@ -34,6 +34,20 @@ def test_a_hint_sets_variables_for_one_query(rows: Run) -> None:
     assert rows("(SELECT /*+ LEADING(t) SET_VAR(time_zone='+01:00') */ hour(now()) FROM t LIMIT 1)") == [
         (13,)
     ]
+
+
+def test_a_hint_sets_the_time_limit_of_a_statement_that_writes(session: Session) -> None:
+    """The limit was taken before the hint was read."""
+    list(session.execute("SET query_timeout = 60, insert_timeout = 60"))
+    many = ", ".join(f"t AS t{number}" for number in range(40))
+    hint = "/*+ SET_VAR(query_timeout = 1, insert_timeout = 1) */"
+    for text in (
+        f"INSERT {hint} INTO t (k, a) SELECT 9, count(*) FROM {many}",
+        f"UPDATE {hint} t SET a = 0 WHERE k IN (SELECT count(*) FROM {many})",
+        f"DELETE {hint} FROM t WHERE k IN (SELECT count(*) FROM {many})",
+    ):
+        with pytest.raises(UnavailableError, match="longer than insert_timeout = 1 seconds"):
+            list(session.execute(text))
 
 
 @pytest.mark.parametrize(
