@@ -119,6 +119,7 @@ class Connection:
         self._user = ""
         self._session: Session | None = None
         self._statement: object = None
+        self._is_stopped = False
 
     def serve(self) -> None:
         """Serves the connection until the client leaves or breaks the protocol."""
@@ -173,9 +174,10 @@ class Connection:
 
     def stop(self) -> None:
         """Interrupts the running statement and closes the connection; another thread calls this."""
+        self._is_stopped = True
         self.interrupt()
-        with contextlib.suppress(OSError):
-            self._channel.socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # not TLS's own shutdown, whose state is the thread's
+            socket.socket.shutdown(self._channel.socket, socket.SHUT_RDWR)
 
     def _next(self) -> bytes:
         self._channel.flush()
@@ -190,7 +192,7 @@ class Connection:
         payload = self._channel.read()
         capabilities = int.from_bytes(payload[:4], "little")
         if capabilities & wire.SSL and self._tls is not None and len(payload) == 32:
-            self._channel.socket = self._tls.wrap_socket(self._channel.socket, server_side=True)
+            self._encrypt(self._tls)
             payload = self._channel.read()
         elif self._tls_required:
             error = AccessDeniedError(
@@ -198,6 +200,14 @@ class Connection:
             )
             return self._refused(error)
         return self._admitted(_parse_client(payload))
+
+    def _encrypt(self, tls: ssl.SSLContext) -> None:
+        """Performs TLS's handshake on a socket that `stop` knows: the one that was accepted is of no use."""
+        encrypted = tls.wrap_socket(self._channel.socket, server_side=True, do_handshake_on_connect=False)
+        self._channel.socket = encrypted
+        if self._is_stopped:  # while `stop` knew the other one
+            raise ConnectionAbortedError("the connection was closed")
+        encrypted.do_handshake()
 
     def _greeting(self) -> bytes:
         capabilities = wire.CAPABILITIES | (wire.SSL if self._tls is not None else 0)

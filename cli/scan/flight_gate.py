@@ -177,6 +177,7 @@ class _Connection:
         self._tls = tls
         self._idle_seconds = idle_seconds
         self._held = 0  # bytes of `_large`
+        self._is_stopped = False
 
     def serve(self) -> None:
         try:
@@ -185,6 +186,8 @@ class _Connection:
                     self._client = stack.enter_context(
                         self._tls.wrap_socket(self._client, server_side=True, do_handshake_on_connect=False)
                     )
+                    if self._is_stopped:  # while `stop` knew the socket that was accepted
+                        return
                     self._client.do_handshake()
                 client = self._client
                 inside = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -205,6 +208,7 @@ class _Connection:
 
     def stop(self) -> None:
         """Closes the connection; another thread calls this."""
+        self._is_stopped = True
         with contextlib.suppress(OSError):
             socket.socket.shutdown(
                 self._client, socket.SHUT_RDWR

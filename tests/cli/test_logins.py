@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
@@ -28,7 +29,8 @@ from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.cli.scan.thrift_server import ThriftServer
-from tests.cli.mysql_client import ask, dial, log_in, read_packet, scramble, send_packet
+from tests.cli.mysql_client import CAPABILITIES, ask, dial, log_in, read_packet, scramble, send_packet
+from tests.support.certificates import write_certificate
 from tests.support.connectors.thrift_client import ThriftClient
 from tests.support.http_server import Client, basic, serving
 
@@ -85,24 +87,50 @@ def test_clients_that_never_log_in_keep_nobody_out(store: Store, users: None) ->
             each.close()
 
 
-def test_a_login_has_a_deadline_as_a_whole(store: Store) -> None:
-    """Each byte began the time anew."""
-    with mysql(store, login_seconds_max=1) as server:
-        client, _ = dial(server.port)
-        ended = threading.Event()
+def trickle_until_closed(client: socket.socket, head: bytes) -> None:
+    """Sends the beginning of a message, then a byte now and then, until the server closes the connection."""
+    ended = threading.Event()
 
-        def trickle() -> None:
-            with contextlib.suppress(OSError):
-                client.sendall(b"\xff\xff\0\1")
-                while not ended.wait(0.2):
-                    client.sendall(b"x")
+    def trickle() -> None:
+        with contextlib.suppress(OSError):
+            client.sendall(head)
+            while not ended.wait(0.2):
+                client.sendall(b"x")
 
-        thread = threading.Thread(target=trickle)
-        thread.start()
+    thread = threading.Thread(target=trickle)
+    thread.start()
+    try:
         until_closed(client)
+    finally:
         ended.set()
         thread.join()
         client.close()
+
+
+def test_a_login_has_a_deadline_as_a_whole(store: Store) -> None:
+    """Each byte began the time anew."""
+    with mysql(store, login_seconds_max=1) as server:
+        trickle_until_closed(dial(server.port)[0], b"\xff\xff\0\1")
+
+
+def test_a_connection_can_be_ended_within_the_handshake_of_tls(store: Store, tmp_path: Path) -> None:
+    """The end of a login that was late closed the socket that was accepted, which TLS had taken over."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*write_certificate(tmp_path, "localhost"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    outgoing = ssl.MemoryBIO()
+    with MysqlServer(store, tls=tls, limits=ConnectionLimits(login_seconds_max=3600)) as server:
+        client = dial(server.port)[0]
+        with client:
+            send_packet(client, (CAPABILITIES | 0x800).to_bytes(4, "little") + bytes(28), 1)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                context.wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+            client.sendall(outgoing.read())
+            assert client.recv(1)  # the server waits for the rest of the handshake
+            [number] = server._listener._open
+            server._listener._end([number])
+            until_closed(client)
 
 
 def test_root_has_a_place_when_all_are_taken(store: Store, users: None) -> None:
