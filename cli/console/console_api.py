@@ -41,9 +41,10 @@ from seqstore.cli.console import (
 from seqstore.cli.console.completion import completions
 from seqstore.cli.console.findings import findings
 from seqstore.cli.console.lateness import lateness
-from seqstore.cli.console.replies import answered, bytes_in, number_in, object_in, reply
+from seqstore.cli.console.replies import answered, number_in, object_in, reply
 from seqstore.cli.console.static_files import page, static_file
 from seqstore.cli.sql_words import functions, sql_words
+from seqstore.cli.web.bodies import bytes_in
 from seqstore.cli.web.routes import LOAD, NONE, STATEMENT, Handler, Route, route
 from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError

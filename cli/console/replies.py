@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from seqstore.cli.web.bodies import bytes_in, login_bytes_in
 from seqstore.store import (
     AccessDeniedError,
     InvalidInputError,
@@ -18,6 +19,7 @@ from seqstore.store import (
 )
 
 _BODY_BYTES_MAX: Final = 1 << 20
+_LOGIN_BYTES_MAX: Final = 1 << 16
 _STATUSES: Final = (
     (AccessDeniedError, 403),
     (NotFoundError, 404),
@@ -65,28 +67,24 @@ def _place(error: StoreError) -> dict[str, int] | None:
     return {name: error.fields[name] for name in ("line", "column", "offset")}
 
 
-async def bytes_in(request: web.BaseRequest, most: int) -> bytes:
-    """Reads a body.
-
-    Raises:
-        InvalidInputError: it has more than `most` bytes.
-    """
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > most:
-            raise InvalidInputError(f"the body has more than {most} bytes", kind="bad_request")
-    return bytes(body)
-
-
 async def object_in(request: web.BaseRequest) -> dict[str, Any]:
     """Reads the JSON object in a body.
 
     Raises:
         InvalidInputError: it is something else, or too large.
+        UnavailableError: it does not arrive in time.
     """
+    return _object(await bytes_in(request, _BODY_BYTES_MAX))
+
+
+async def login_in(request: web.BaseRequest) -> dict[str, Any]:
+    """Reads the JSON object in the body of a login, as `object_in`."""
+    return _object(await login_bytes_in(request, _LOGIN_BYTES_MAX))
+
+
+def _object(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(await bytes_in(request, _BODY_BYTES_MAX))
+        found = json.loads(body)
     except ValueError as error:
         raise InvalidInputError(f"the body is no JSON: {error}", kind="bad_request") from error
     if not isinstance(found, dict):

@@ -13,6 +13,7 @@ from aiohttp import web
 
 from seqstore.cli.clients.entrance import Entrance
 from seqstore.cli.server.replies import failure
+from seqstore.cli.web.bodies import BodyLimits
 
 logger = logging.getLogger("seqstore.http")
 _LOGGED_CHARACTERS: Final = 200
@@ -24,16 +25,18 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
     Attributes:
         is_cut: the client has closed its side before the end of the request.
         is_ended: the client has closed its side, or the connection.
+        is_logging_in: the body of a login is being read.
         payload: the body of the newest request.
     """
 
-    __slots__ = ("is_cut", "is_ended", "payload", "server")
+    __slots__ = ("is_cut", "is_ended", "is_logging_in", "payload", "server")
 
     def __init__(self, server: Server, **options: Any) -> None:
         super().__init__(server, **options)
         self.server = server
         self.is_cut = False
         self.is_ended = False
+        self.is_logging_in = False
         self.payload: Any = None
 
     @property
@@ -102,12 +105,22 @@ class Server(web.Server):  # type: ignore[misc]
 
     Args:
         entrance: where clients wait, if other processes accept there too.
+
+    Attributes:
+        body_limits: of bodies that are read as a whole.
     """
 
     def __init__(
-        self, handler: Any, *, connections_max: int, entrance: Entrance | None = None, **options: Any
+        self,
+        handler: Any,
+        *,
+        connections_max: int,
+        entrance: Entrance | None = None,
+        body_limits: BodyLimits | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(handler, request_factory=self._make_known)
+        self.body_limits = body_limits if body_limits is not None else BodyLimits()
         self._entrance = entrance
         self._connections_max = connections_max
         self._options = options
@@ -118,14 +131,18 @@ class Server(web.Server):  # type: ignore[misc]
             self._entrance.set_clients(len(self.connections))
 
     def make_room(self) -> bool:
-        """Returns whether one more connection is allowed; closes the oldest idle one if there is no room."""
+        """Returns whether one more connection is allowed; closes another one if there is no room.
+
+        That is the oldest idle one, else the oldest that waits for the body of a login.
+        """
         found = [each for each in self.connections if not each.is_closing]
         if len(found) < self._connections_max:
             return True
-        idle = next((each for each in found if each.is_idle), None)
-        if idle is not None:
-            idle.force_close()
-        return idle is not None
+        idle = (each for each in found if each.is_idle)
+        other = next(idle, None) or next((each for each in found if each.is_logging_in), None)
+        if other is not None:
+            other.force_close()
+        return other is not None
 
     def _make_known(
         self, message: Any, payload: Any, protocol: Connection, writer: Any, task: Any

@@ -25,6 +25,7 @@ from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.plan import query_plan, require_table
 from seqstore.cli.scan.sent_rows import primitive_type
 from seqstore.cli.server.replies import manager_reply
+from seqstore.cli.web.bodies import bytes_in
 from seqstore.cli.web.statement_threads import StatementThreads, Work
 from seqstore.store import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.schema.column import Column
@@ -261,12 +262,9 @@ async def _object_in(request: web.BaseRequest) -> dict[str, Any]:
 
     Raises:
         InvalidInputError: it is something else, or too large.
+        UnavailableError: it does not arrive in time.
     """
-    body = bytearray()
-    async for piece in request.content.iter_any():
-        body += piece
-        if len(body) > _BODY_BYTES_MAX:
-            raise InvalidInputError(f"the body has more than {_BODY_BYTES_MAX} bytes", kind="bad_request")
+    body = await bytes_in(request, _BODY_BYTES_MAX)
     try:
         found = json.loads(body or b"{}")
     except ValueError as error:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from seqstore.cli.clients.shared import Replicas
-from seqstore.cli.console.replies import answered, object_in, refusal, reply
+from seqstore.cli.console.replies import answered, login_in, refusal, reply
 from seqstore.cli.server.tokens import Tokens
 from seqstore.store import AccessDeniedError
 
@@ -59,7 +59,7 @@ class CookieLogins:
     async def log_in(self, request: web.BaseRequest, names: list[str], user: str) -> web.StreamResponse:
         """Serves POST /api/console/login: `user` and `password` of a JSON object."""
         _require_origin(request)
-        given = await object_in(request)
+        given = await login_in(request)
         name, password = str(given.get("user", "")), str(given.get("password", ""))
         try:
             await self._check(request, name, password)

@@ -50,6 +50,7 @@ from seqstore.cli.server.shared_site import SharedSite
 from seqstore.cli.server.status_api import StatusApi
 from seqstore.cli.server.stream_load_api import StreamLoadApi
 from seqstore.cli.server.tokens import SECONDS, Tokens
+from seqstore.cli.web.bodies import BodyLimits
 from seqstore.cli.web.routes import LOAD, NONE, REQUEST, STATEMENT, Route, route
 from seqstore.cli.web.statement_threads import StatementThreads
 from seqstore.store import AccessDeniedError, StoreError, UnavailableError
@@ -201,6 +202,9 @@ class HttpService:
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
             connections_max=self._settings.http_connections_max,
+            body_limits=BodyLimits(
+                float(self._settings.body_idle_seconds), float(self._settings.body_bytes_per_second_min)
+            ),
             entrance=self._entrance,
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=_CLEANUP_SECONDS)

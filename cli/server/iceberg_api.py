@@ -23,7 +23,8 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from seqstore.cli.server.replies import iceberg_failure, json_reply
-from seqstore.store import AccessDeniedError, NotFoundError, Store
+from seqstore.cli.web.bodies import login_bytes_in
+from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, Store
 from seqstore.store.open_table.iceberg_table import newest_metadata
 
 _FORMAT: Final = "iceberg"
@@ -134,12 +135,15 @@ async def _replied(work: Callable[[], web.Response]) -> web.Response:
 
 
 async def requested_login(request: web.BaseRequest) -> tuple[str, str | None]:
-    """Returns name and password of a request for a token; no password where one of them is missing."""
-    body = bytearray()
-    async for chunk in request.content.iter_chunked(_BODY_BYTES_MAX):
-        body += chunk
-        if len(body) > _BODY_BYTES_MAX:
-            return "", None
+    """Returns name and password of a request for a token; no password where one of them is missing.
+
+    Raises:
+        UnavailableError: the body does not arrive in time.
+    """
+    try:
+        body = await login_bytes_in(request, _BODY_BYTES_MAX)
+    except InvalidInputError:  # it is too long
+        return "", None
     fields: dict[str, Any] = parse_qs(body.decode(errors="replace"), keep_blank_values=True)
     given = {name: values[0] for name, values in fields.items()}
     if given.get("grant_type") != "client_credentials" or "client_secret" not in given:

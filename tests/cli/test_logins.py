@@ -440,6 +440,28 @@ def test_a_body_of_a_byte_now_and_then_is_given_up(store: Store) -> None:
         assert b"send at least 1000 a second" in answer
 
 
+@pytest.mark.parametrize("path", ["/iceberg/v1/oauth/tokens", "/api/console/login"])
+def test_logins_whose_bodies_do_not_come_leave_room_for_others(store: Store, path: str) -> None:
+    """They needed no password, counted as busy and had no end: a few of them kept everybody out."""
+    with serving(store, http_connections_max=4, body_idle_seconds=3600) as client:
+        held = []
+        for _ in range(8):
+            held.append(begin_body(client, "POST", path))
+            # It is answered behind the request before, whose head was read when it came.
+            assert client.request("GET", "/health/live", user=None).status == 200
+        for each in held:
+            each.close()
+
+
+def begin_body(client: Client, method: str, path: str, *headers: str) -> socket.socket:
+    """A request with the first byte of its body."""
+    connection = socket.create_connection((client.host, client.port), timeout=60)
+    host = f"{client.host}:{client.port}"
+    given = (f"Host: {host}", f"Origin: http://{host}", "Content-Length: 2000", *headers)
+    connection.sendall("\r\n".join((f"{method} {path} HTTP/1.1", *given, "", "{")).encode())
+    return connection
+
+
 def test_hundreds_of_clients_that_connect_at_once_are_all_greeted(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from seqstore.cli.clients.login_guard import LoginGuard
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.server.http import HttpService
 from seqstore.cli.server.settings import ServerSettings
-from tests.support.http_server import Answer, Client, serving
+from tests.support.http_server import Answer, Client, basic, serving
 from tests.support.rows import schema_of
 
 
@@ -258,3 +260,49 @@ def test_a_request_with_the_privilege_is_answered(
     assert answer.status == REQUESTS[route].status
     assert not is_denied(answer, REQUESTS[route].needs)
     assert (facts(store) != before) == (route[0] == "PUT")
+
+
+@pytest.mark.parametrize("is_trickling", [False, True], ids=["stalled", "trickling"])
+def test_a_body_that_does_not_come_ends_its_request(store: Store, is_trickling: bool) -> None:
+    """Only stream loads had a limit of time for their bodies."""
+    with serving(store, body_idle_seconds=1, body_bytes_per_second_min=1000) as client, ExitStack() as held:
+        waiting = {}
+        for (method, name), request in REQUESTS.items():
+            user = "reader:" if request.needs == "SELECT" else "loader:"
+            headers = {"Authorization": basic(user), "Origin": f"http://{client.host}:{client.port}"}
+            lines = [f"{key}: {value}" for key, value in (headers | request.headers).items()]
+            head = [f"{method} {request.path} HTTP/1.1", f"Host: {client.host}:{client.port}", *lines]
+            connection = held.enter_context(socket.create_connection((client.host, client.port), timeout=60))
+            connection.sendall("\r\n".join((*head, "Content-Length: 2000", "", "{")).encode())
+            waiting[f"{method} {name}"] = connection
+        ended = threading.Event()
+
+        def trickle() -> None:
+            while is_trickling and not ended.wait(0.1):
+                for each in waiting.values():
+                    with suppress(OSError):
+                        each.sendall(b" ")
+
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        try:
+            for name, connection in waiting.items():
+                assert _answered(connection), name
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _answered(connection: socket.socket) -> bool:
+    """Whether the server answers a request or closes its connection; waits until it is closed."""
+    try:
+        found = connection.recv(1)
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65536):
+            pass
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+    return found in (b"H", b"")
