@@ -51,7 +51,7 @@ def broker_load(
     with quick_imports():
         from seqstore.loaders.broker.run import BrokerLoad
         from seqstore.loaders.broker.toml_spec import read_spec
-        from seqstore.store.runtime.secret_words import uri_references
+        from seqstore.store.runtime.secrets.words import uri_references
 
     spec = read_spec(file, label=label)
     if engine is not None:

@@ -71,7 +71,7 @@ class Progress:
 
     def doing(self, text: str) -> None:
         """Sets what the command works on now, which is shown without secrets; the amount begins anew."""
-        from seqstore.store.runtime.masked_statements import masked_statement  # imports much of the store
+        from seqstore.store.runtime.secrets.statements import masked_statement  # imports much of the store
 
         with self._lock:
             self._doing, self._amount = masked_statement(text), str

@@ -36,7 +36,7 @@ def create(
     refuse_elsewhere("routine-load create")
     from seqstore.loaders.routine import manage
     from seqstore.loaders.routine.toml_spec import read_spec
-    from seqstore.store.runtime.secret_words import references_in
+    from seqstore.store.runtime.secrets.words import references_in
 
     spec = read_spec(file, name=name)
     with open_store(ctx) as store:

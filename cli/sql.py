@@ -104,7 +104,7 @@ def _session(directory: Path, create: bool, load_paths: Sequence[str]) -> Iterat
 
 def _head(text: str) -> str:
     """Returns the beginning of a text on one line, without secrets: a cut one would not be known as such."""
-    from seqstore.store.runtime.masked_statements import masked_statement
+    from seqstore.store.runtime.secrets.statements import masked_statement
 
     text = masked_statement(text)
     line = " ".join(text[:_HEAD_CHARACTERS].split())

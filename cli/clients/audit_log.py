@@ -30,7 +30,7 @@ from typing import Any, Final
 from seqstore.cli.logs.current_ids import logged_as
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.errors import StoreError
-from seqstore.store.runtime.masked_statements import masked_statement
+from seqstore.store.runtime.secrets.statements import masked_statement
 
 FILE: Final = "audit.log"
 _LOCK: Final = ".lock"

@@ -13,7 +13,7 @@ from seqstore.loaders.routine.job import PAUSED
 from seqstore.loaders.routine.show import lag
 from seqstore.store import Store
 from seqstore.store.catalog.accounts import ROOT, Account
-from seqstore.store.runtime.secret_words import without_values
+from seqstore.store.runtime.secrets.words import without_values
 
 _SEGMENTS_MANY: Final = 64
 _FINDINGS_MAX: Final = 50

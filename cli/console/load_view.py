@@ -16,8 +16,8 @@ from seqstore.store.catalog import catalog
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.catalog.load_history import metrics_of, newest_transactions
 from seqstore.store.catalog.transaction_record import TransactionRecord, read_transaction
-from seqstore.store.runtime.masked_statements import masked_statement
-from seqstore.store.runtime.secret_words import without_values
+from seqstore.store.runtime.secrets.statements import masked_statement
+from seqstore.store.runtime.secrets.words import without_values
 
 PAGE_MAX: Final = 200
 _LOOKED_AT_MAX: Final = 5_000

@@ -16,7 +16,7 @@ from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.accounts import Account
 from seqstore.store.catalog.workload_groups import CONCURRENCY_MAX
 from seqstore.store.runtime.memory_limit import limit_bytes, resident_bytes
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 
 _PROCESSES_MAX: Final = 500
 _SECRET_WORDS: Final = ("password", "secret")

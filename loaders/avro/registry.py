@@ -28,7 +28,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from seqstore.loaders.headers import Registry, StreamLoadOptions
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError, UnavailableError
-from seqstore.store.runtime.secret_references import is_reference, read_secret
+from seqstore.store.runtime.secrets.references import is_reference, read_secret
 
 SETTING: Final = "schema_registries"
 _SECONDS: Final = 10.0

@@ -22,8 +22,8 @@ import pyarrow.fs as pafs
 
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
-from seqstore.store.runtime.secret_references import check_reference
-from seqstore.store.runtime.secret_words import masked_uri, resolved_uri, uri_references
+from seqstore.store.runtime.secrets.references import check_reference
+from seqstore.store.runtime.secrets.words import masked_uri, resolved_uri, uri_references
 
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _ESCAPED: Final = re.compile(r"\[([*?\[{])\]")  # as glob.escape does

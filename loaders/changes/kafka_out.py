@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from seqstore.store.errors import ConflictError, InvalidInputError, UnavailableError
-from seqstore.store.runtime.secret_references import is_reference, read_secret
+from seqstore.store.runtime.secrets.references import is_reference, read_secret
 
 if TYPE_CHECKING:
     from seqstore.loaders.changes.outgoing import OutgoingChanges

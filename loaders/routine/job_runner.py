@@ -46,7 +46,7 @@ from seqstore.store.catalog.job_record import NO_OWNER
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError, NotFoundError, StoreError
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.runtime.secret_words import without_values
+from seqstore.store.runtime.secrets.words import without_values
 from seqstore.store.store import Store
 from seqstore.store.table import Table
 

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from seqstore.loaders.routine.topics import PATTERN, matching
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
-from seqstore.store.runtime.secret_references import is_reference
+from seqstore.store.runtime.secrets.references import is_reference
 
 BEGINNING: Final = "OFFSET_BEGINNING"
 END: Final = "OFFSET_END"

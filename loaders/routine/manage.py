@@ -26,8 +26,8 @@ from seqstore.loaders.row_source import Target
 from seqstore.store.catalog.catalog import require_database
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.secret_references import check_reference
-from seqstore.store.runtime.secret_words import references_in
+from seqstore.store.runtime.secrets.references import check_reference
+from seqstore.store.runtime.secrets.words import references_in
 from seqstore.store.store import Store
 
 PAUSED_BY_USER: Final = "User pauses routine load job"

@@ -15,8 +15,8 @@ from seqstore.loaders.routine.kafka_source import KafkaSource
 from seqstore.loaders.routine.source import Source
 from seqstore.loaders.routine.spec import DELTA, FILES
 from seqstore.store.errors import InvalidInputError, StoreError
-from seqstore.store.runtime.secret_box import KEY_FILE, is_sealed
-from seqstore.store.runtime.secret_words import resolved
+from seqstore.store.runtime.secrets.box import KEY_FILE, is_sealed
+from seqstore.store.runtime.secrets.words import resolved
 from seqstore.store.store import Store
 
 

@@ -14,7 +14,7 @@ from seqstore.loaders.routine.spec import KAFKA, RoutineSpec
 from seqstore.loaders.routine.topics import PATTERN, in_order
 from seqstore.store.catalog.access.user_hosts import plain_user
 from seqstore.store.catalog.job_record import CANCELLED
-from seqstore.store.runtime.secret_words import without_secrets, without_values
+from seqstore.store.runtime.secrets.words import without_secrets, without_values
 
 TASK_COLUMNS: Final = (
     "TaskId",

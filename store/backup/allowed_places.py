@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 
 # Only characters with one meaning in every library that opens the URI: a `#` would end it in some.
 _ADDRESS: Final = re.compile(

@@ -21,7 +21,7 @@ import pyarrow.fs as pafs
 from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 
 _PART: Final = ".part"  # the end of the name of a local file that is not whole
 _PART_SECONDS: Final = 24 * 3600  # without a write, and its writer has ended

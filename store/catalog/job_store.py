@@ -10,8 +10,8 @@ from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.job_record import JobRecord, Owner
 from seqstore.store.catalog.jobs import Jobs, Record
 from seqstore.store.catalog.transaction_record import now_ms
-from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox
-from seqstore.store.runtime.secret_words import changed_secrets
+from seqstore.store.runtime.secrets.box import KEY_FILE, SecretBox
+from seqstore.store.runtime.secrets.words import changed_secrets
 
 J = TypeVar("J", bound=JobRecord)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from seqstore.store.backup.target import Target
 from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.export.form import SUFFIXES, Form, small_batches
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 
 FILE_BYTES_MAX: Final = 2**30
 _FILE_BYTES: Final = (5 * 2**20, 2 * 2**30)  # least and largest `max_file_size`, as in Doris

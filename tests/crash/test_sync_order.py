@@ -20,7 +20,7 @@ from seqstore.store.maintenance import recovery
 from seqstore.store.open_table.delta_log import DeltaLog
 from seqstore.store.open_table.iceberg_table import IcebergTable
 from seqstore.store.repair.repair import repair
-from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox
+from seqstore.store.runtime.secrets.box import KEY_FILE, SecretBox
 from seqstore.store.segment.disk import Disk
 from tests.support.faults.sync_record import SyncRecord, names_recorded, recorded
 from tests.support.rows import schema_of

@@ -26,7 +26,7 @@ import xxhash
 from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 
 FIRST_FILE: Final = "lease"  # created first, never removed
 _used_by: Final[set[int]] = set()  # processes with connections: this one, and those it was forked from

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from seqstore.store.runtime.masked_statements import masked_statement
+from seqstore.store.runtime.secrets.statements import masked_statement
 from seqstore.store.sql.parse.load_jobs import LoadJobs
 from seqstore.store.sql.session.workload import WorkloadQueues
 

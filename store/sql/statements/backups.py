@@ -14,7 +14,7 @@ from typing import Final
 
 from seqstore.store.backup.job import TIMEOUT_SECONDS, BackupJob, RestoreJob, TransferJob
 from seqstore.store.backup.stored_backups import StoredBackup, stored_backups
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.places import require_place

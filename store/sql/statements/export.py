@@ -21,7 +21,7 @@ from seqstore.store.export.job import EXPORTING, FINISHED, ExportJob, ExportJobs
 from seqstore.store.export.outfile import OutFile, Written, discard, write_rows
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.process_identity import this_process
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 from seqstore.store.sql.parse.load_jobs import LabelFilter
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.parse.table_parser import parse_table_name

@@ -9,7 +9,7 @@ from typing import Final
 
 from seqstore.store.catalog.update_lock import CONFIG_NAME
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.secret_words import masked_uri
+from seqstore.store.runtime.secrets.words import masked_uri
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree

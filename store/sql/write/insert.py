@@ -101,8 +101,6 @@ def run_insert(
     is_touched = statement.partitions == (TOUCHED,)
     if is_touched:
         _check_touched(statement, table)
-    partial = options.partial and statement.columns is not None and not statement.is_overwrite
-    partial = partial and not (table.schema.is_merge_on_read or table.schema.is_duplicate)  # P16
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
@@ -110,7 +108,7 @@ def run_insert(
         now=options.now,
         zone=options.zone,
         require_sequence=options.require_sequence,
-        mode=UpdateMode.FIXED if partial else UpdateMode.UPSERT,
+        mode=_mode(statement, table.schema, options),
         new_keys=options.new_keys,
         txn_app_id=options.txn_app_id,
         txn_version=options.txn_version,
@@ -135,6 +133,13 @@ def run_insert(
         if is_touched:
             load.clear(any_partition_filter(table.schema, touched.values()))
         return _result(load.commit(), filtered, given_id=given_id)
+
+
+def _mode(statement: Insert, schema: TableSchema, options: InsertOptions) -> UpdateMode:
+    """Returns whether the columns of a statement are all of a row, or a partial update (P16)."""
+    is_partial = options.partial and statement.columns is not None and not statement.is_overwrite
+    is_possible = not (schema.is_merge_on_read or schema.is_duplicate)
+    return UpdateMode.FIXED if is_partial and is_possible else UpdateMode.UPSERT
 
 
 def converted_rows(

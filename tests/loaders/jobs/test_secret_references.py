@@ -25,9 +25,9 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_properties import _CLIENT
 from seqstore.loaders.routine.source import SourceUnavailable
 from seqstore.loaders.routine.spec import RoutineSpec
-from seqstore.store.runtime.secret_box import KEY_FILE
-from seqstore.store.runtime.secret_references import check_reference, is_reference, read_secret
-from seqstore.store.runtime.secret_words import is_secret, masked_uri, resolved_uri
+from seqstore.store.runtime.secrets.box import KEY_FILE
+from seqstore.store.runtime.secrets.references import check_reference, is_reference, read_secret
+from seqstore.store.runtime.secrets.words import is_secret, masked_uri, resolved_uri
 from seqstore.store.sql import ServerContext, Session
 
 SECRET = "T0p/Secret=&Value"

@@ -16,8 +16,8 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.kafka_properties import _CLIENT
 from seqstore.loaders.routine.open_source import open_source
 from seqstore.store.catalog.jobs import Jobs
-from seqstore.store.runtime.secret_box import KEY_FILE, SecretBox, is_sealed
-from seqstore.store.runtime.secret_words import is_secret, masked_uri, without_values
+from seqstore.store.runtime.secrets.box import KEY_FILE, SecretBox, is_sealed
+from seqstore.store.runtime.secrets.words import is_secret, masked_uri, without_values
 from seqstore.store.settings import Settings
 from seqstore.store.sql import ServerContext, Session
 

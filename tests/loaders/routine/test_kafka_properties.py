@@ -16,7 +16,7 @@ from seqstore.loaders.routine.kafka_properties import (
     with_group,
 )
 from seqstore.loaders.routine.messages import lines_of
-from seqstore.store.runtime.secret_words import without_secrets
+from seqstore.store.runtime.secrets.words import without_secrets
 
 PLAIN = {"kafka_broker_list": "a:9092,b:9093", "kafka_topic": "t"}
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.masked_statements import masked_statement
+from seqstore.store.runtime.secrets.statements import masked_statement
 from seqstore.store.sql.parse.sqlglot_adapter import Token, TokenType
 from seqstore.store.sql.parse.tokens import split_statements
 from tests.seeds import new_seed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqstore.store.runtime.masked_statements import masked_statement
-from seqstore.store.runtime.secret_words import is_secret, without_secrets
+from seqstore.store.runtime.secrets.statements import masked_statement
+from seqstore.store.runtime.secrets.words import is_secret, without_secrets
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from seqstore import AccessDeniedError, InvalidInputError, NotFoundError, Session, Store
-from seqstore.store.runtime.masked_statements import masked_statement
+from seqstore.store.runtime.secrets.statements import masked_statement
 from seqstore.store.sql.session.server_context import ServerContext
 from tests.support.statements import last_result, run
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from seqstore.store.runtime.secret_words import MASK, SECRET_WORDS, is_secret, masked_uri
+from seqstore.store.runtime.secrets.words import MASK, SECRET_WORDS, is_secret, masked_uri
 
 _SHOWN_MAX: Final = 65_536
 # One of them is in each of `SECRET_WORDS`. Searching for them is quick, which the words themselves are not.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from seqstore.store.runtime.secret_references import is_reference, read_secret
+from seqstore.store.runtime.secrets.references import is_reference, read_secret
 
 MASK: Final = "******"
 SECRET_WORDS: Final = (

@@ -1,0 +1,1 @@
+"""Secrets: what counts as one, where they are kept encrypted, and how texts are shown without them."""
