@@ -320,20 +320,24 @@ class TableWriter:
         now = self._evolved(now)
         lease = self.table.lease(now.version)
         with Filling(self.target.stager) as filling:
-            is_whole = self._has_all_tombstones(prepared.state.version, now)
+            is_whole = self._has_all_tombstones(prepared.state.version, now, tx)
             self.write = aligned = align_write(prepared, now, filling, has_all_tombstones=is_whole)
         kept = {segment.meta.id for segment in aligned.filled.filled}
         self._delete_filled([each for each in prepared.filled.filled if each.meta.id not in kept])
         lease.release()
 
-    def _has_all_tombstones(self, after: int, now: TableState) -> bool:
+    def _has_all_tombstones(self, after: int, now: TableState, tx: CatalogTransaction | None = None) -> bool:
         """Returns whether a state has every tombstone that was written after a version; partial updates need
-        it."""
+        it.
+
+        Args:
+            tx: the open transaction, if one is; the version of the state may be one of its own.
+        """
         if self.pending.lone_delta is None:
             return True
         table = self.table
-        with table.catalog.read() as tx:
-            return not may_lack_tombstones(tx, table.id, now.version, now.schema, table.settings, after)
+        with nullcontext(tx) if tx is not None else table.catalog.read() as found:
+            return not may_lack_tombstones(found, table.id, now.version, now.schema, table.settings, after)
 
     def require_unpublished(self, tx: CatalogTransaction) -> None:
         """Raises unless the segments that tasks staged are still there and unpublished.

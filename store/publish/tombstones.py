@@ -32,6 +32,7 @@ import pyarrow as pa
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.horizon import version_at
 from seqstore.store.catalog.transaction_record import now_ms
+from seqstore.store.catalog.version_record import read_version_record
 from seqstore.store.schema.properties import TOMBSTONE_RETENTION
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.sequence import SequenceVector
@@ -130,8 +131,11 @@ def may_lack_tombstones(
     tx: CatalogTransaction, table: int, newest: int, schema: TableSchema, settings: Settings, after: int
 ) -> bool:
     """Returns whether a compaction may have removed a tombstone that was written after a version."""
+    if after >= newest:
+        return False
+    following = read_version_record(tx, table, after + 1)
     before_ms = now_ms() - retention_seconds(schema, settings) * 1000
-    return version_at(tx, table, newest, before_ms) > after
+    return following is None or following.time_ms <= before_ms
 
 
 def old_enough(

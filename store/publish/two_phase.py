@@ -127,7 +127,7 @@ def commit_prepared(
             else:
                 writer.delete_files()
         raise
-    release = leave_delta_files if catalog.shipper.unshipped(catalog) else delete_delta_files
+    release = leave_delta_files if catalog.has_unshipped() else delete_delta_files
     for writer in writers:
         release(writer.table, prepared[writer.table.id])
     return done
@@ -174,7 +174,7 @@ def sweep_prepared(catalog: Catalog, disk: Disk) -> list[int]:
 
 def _remove_freed(catalog: Catalog, disk: Disk, names: Sequence[str]) -> None:
     """Removes files that a commit has freed; leaves them to the next sweep while it waits to be shipped."""
-    release = disk.leave if names and catalog.shipper.unshipped(catalog) else disk.discard
+    release = disk.leave if names and catalog.has_unshipped() else disk.discard
     for name in names:
         release(name)
 

@@ -55,7 +55,7 @@ def test_rows_of_now_come_first_and_keep_their_digits(changes: Changes) -> None:
     first, second = sorted(changes(), key=lambda line: int(line["id"]))
     assert (first["id"], first["price"], first["at"], first["list"]) == (
         1,
-        "1E-10",
+        "0.0000000001",
         "2024-01-01 10:00:00.500000",
         [1],
     )

@@ -11,6 +11,7 @@ import pytest
 from seqstore import Store
 from tests.seeds import new_seed
 from tests.support import contention
+from tests.support.rows import batch, rows_of, schema_of
 from tests.weight import torture_minutes
 
 WRITERS = 4
@@ -52,3 +53,23 @@ def test_threads_agree_with_a_replay_at_length(tmp_path: Path) -> None:
         number += 1
         seed = new_seed()
         write_and_read(tmp_path / f"data-{number}", seed, 60, handles=1 + number % 3)
+
+
+def test_partial_updates_that_share_commits_keep_the_cells_of_each_other(store: Store) -> None:
+    """A follower of a group commit is aligned with versions that are not committed yet (P6, C7)."""
+    loads = 25
+    schema = schema_of("k INT NOT NULL", *(f"v{writer} INT" for writer in range(WRITERS)))
+    table = store.create_table("db.cells", schema)
+    table.upsert(batch({"k": [0, 1], **{f"v{writer}": [0, 0] for writer in range(WRITERS)}}))
+
+    def update(writer: int) -> None:
+        for number in range(1, loads + 1):
+            rows = batch({"k": [0, 1], f"v{writer}": [number, -number]})
+            table.upsert(rows, mode="UPDATE_FIXED_COLUMNS")
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for done in [pool.submit(update, writer) for writer in range(WRITERS)]:
+            done.result()
+    assert table.version == 2 + WRITERS * loads
+    assert rows_of(table) == [(0, *[loads] * WRITERS), (1, *[-loads] * WRITERS)]
+    assert table.check() == []

@@ -206,6 +206,10 @@ class Catalog:
         """
         self.shipper.before_write(self, self._settings.ship_seconds)
 
+    def has_unshipped(self) -> bool:
+        """Returns whether a commit of a store that ships waits to be shipped."""
+        return self._environment().ships and self.shipper.unshipped(self) > 0
+
     @contextmanager
     def _written(
         self, patience: Patience, ready: Callable[[], None] | None, *, follows: bool = False
