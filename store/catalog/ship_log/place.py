@@ -196,9 +196,8 @@ class _Directory(Place):
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            self._require_there(
-                name, "written"
-            )  # the same file system has both, or it was replaced meanwhile
+            # The same file system has both, or it was replaced meanwhile.
+            self._require_there(name, "written")
             yield part
         except OSError as error:
             raise self._unavailable(name, "written", error) from error
