@@ -12,13 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from bench.spark.winner_test import MASTER, WAYS, make_tables, memory_kib
+from bench.spark.winner_test import MASTER, WAYS, make_tables, memory_kib, run_apart
 from seqstore import Store
 from seqstore.store.maintenance import compaction
 
@@ -35,7 +33,7 @@ def optimize(data: Path, way: str, master: str) -> dict[str, Any]:
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
     use_this_python()
-    spark.sparkContext.parallelize(range(8), 8).map(_with_imports).count()
+    spark.sparkContext.parallelize(range(8), 8).map(abs).count()  # starts workers; they import later
     with Store.open(data, create=False) as store:
         table = store.table(f"db.{way}")
         elsewhere = merging_on(spark, table.name) if way == "executors" else None
@@ -49,21 +47,6 @@ def optimize(data: Path, way: str, master: str) -> dict[str, Any]:
         }
     spark.stop()
     return {"way": way, "rows": done.rows, "segments": done.segments_after, **spent}
-
-
-def _with_imports(number: int) -> int:
-    """Imports the store into a worker of Spark, which is no part of what is measured."""
-
-    return number
-
-
-def _run(given: argparse.Namespace, way: str) -> dict[str, Any]:
-    """Runs one of them in a process of its own."""
-    order = ["--one", way, "--master", given.master, "--work", str(given.work)]
-    command = [sys.executable, "-m", "bench.spark.optimize", *order]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=_HERE.parent)
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
 
 
 def main() -> None:
@@ -82,7 +65,8 @@ def main() -> None:
         shutil.rmtree(given.work, ignore_errors=True)
         make_tables(given.work, rows)
         for way in WAYS:
-            print(json.dumps(_run(given, way)), flush=True)
+            order = ["--one", way, "--master", given.master, "--work", str(given.work)]
+            print(json.dumps(run_apart("bench.spark.optimize", order)), flush=True)
     shutil.rmtree(given.work, ignore_errors=True)
 
 

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +92,12 @@ def memory_kib(name: str) -> int:
 def _run(arguments: argparse.Namespace, data: Path, way: str, rows: int) -> dict[str, Any]:
     """Runs one upsert in a process of its own."""
     order = ["--one", way, "--rows", str(rows), "--load", str(arguments.load), "--master", arguments.master]
-    command = [sys.executable, "-m", "bench.spark.winner_test", *order, "--work", str(data)]
+    return run_apart("bench.spark.winner_test", [*order, "--work", str(data)])
+
+
+def run_apart(module: str, order: Sequence[str]) -> dict[str, Any]:
+    """Runs one measurement of a module in a process of its own; returns the last line that it prints."""
+    command = [sys.executable, "-m", module, *order]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=_HERE.parent)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
