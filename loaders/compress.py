@@ -129,17 +129,23 @@ def _hadoop_blocks(body: BinaryIO, codec: pa.Codec) -> Iterator[bytes]:
 
 
 def _plain_length(part: bytes, codec: str, left: int) -> int:
-    """Returns the plain length: from Snappy's header (7 bits a byte), or for LZ4 the rest of the block."""
+    """Returns the plain length: from Snappy's header, or for LZ4 the rest of the block."""
     if codec != "snappy":
         return left
+    length = snappy_length(part)
+    if length > left:
+        raise ValueError("a block is longer than its header says")
+    return length
+
+
+def snappy_length(part: bytes) -> int:
+    """Returns the plain length in the header of a part: 7 bits a byte, the lowest first."""
     length = shift = 0
     for byte in part[:5]:
         length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
             break
-    if length > left:
-        raise ValueError("a block is longer than its header says")
     return length
 
 

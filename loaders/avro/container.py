@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from seqstore.loaders.avro.messages import UndecodableError, decode
 from seqstore.loaders.avro.writer_schema import avro_library
+from seqstore.loaders.compress import snappy_length
 
 BLOCK_BYTES_MAX: Final = 64 << 20  # unfolded or not
 _HEAD_BYTES_MAX: Final = 16 << 20
@@ -134,13 +135,7 @@ def _zstandard(data: bytes) -> bytes:
 
 def _snappy(data: bytes) -> bytes:
     """Unfolds a block that begins with its size as a varint and ends with a checksum."""
-    size = shift = 0
-    for octet in data[:5]:
-        size |= (octet & 0x7F) << shift
-        shift += 7
-        if octet < 0x80:
-            break
-    plain = _of_size("snappy", data[:-4], size)
+    plain = _of_size("snappy", data[:-4], snappy_length(data))
     if zlib.crc32(plain).to_bytes(4, "big") != data[-4:]:
         raise ValueError("the checksum is wrong")
     return plain
