@@ -38,7 +38,7 @@ class OutTopic:
         brokers: `host:port`, several with commas between.
         topic: made where there is none, with the broker's defaults.
         properties: of librdkafka; a value may be `env:NAME` or `file:/path`.
-        waiting: is told what the topic waits for before it can be written.
+        waiting: called with what the topic waits for before it can be written.
 
     Raises:
         UnavailableError: the package confluent-kafka is not installed, the brokers do not answer, or another
@@ -152,14 +152,14 @@ class OutTopic:
     def _position(self) -> int | None:
         """Returns the last version that was written, None before the first one.
 
-        The reader is told of the end of the partition already where the first open transaction begins, that
-        of another follower that was killed. Committed positions may follow it, so the end is asked for.
+        The brokers report the end of the partition already where the first open transaction begins, that of
+        another follower that was killed. Committed positions may follow it, so the end is asked for.
         """
         kafka, found = self._client, None
         reader = self._reader("read_committed")
         try:
             end = self._end()
-            at: int | None = None if end else 0  # the end that the reader was told of last
+            at: int | None = None if end else 0  # the end that the brokers reported last
             reader.assign([kafka.TopicPartition(POSITIONS, 0, kafka.OFFSET_BEGINNING)])
             while at is None or at < end:
                 message = self._next(reader, at, end)
@@ -197,7 +197,7 @@ class OutTopic:
         """Returns the next message or event of a reader of positions.
 
         Args:
-            at: where the reader has met an open transaction, None while it is told of further messages.
+            at: where the reader has met an open transaction, None while further messages come.
             end: the offset that it has to reach.
 
         Raises:

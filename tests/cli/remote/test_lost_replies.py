@@ -144,7 +144,7 @@ def test_a_change_whose_reply_is_forgotten_is_found_by_its_label(
 def test_a_statement_whose_reply_is_forgotten_happens_once(
     remote: RemoteStore, proxy: CutProxy, stored: Table, server: FlightSqlServer
 ) -> None:
-    """A statement of SQL has no label: the client is told that its outcome is not known."""
+    """A statement of SQL has no label: the error says that its outcome is not known."""
     results = Session(remote, "db").execute("UPDATE t SET v = concat(v, 'x')")
     with newer_replies(remote, server) as fill, suppress(CommitUnknownError):
         cut_once_visible(proxy, stored, 3, lambda: next(results), fill)
@@ -158,7 +158,7 @@ COMMITS: dict[str, tuple[type, Callable[[RemoteStore], Any]]] = {
 
 
 class SlowCommit:
-    """A commit of one row, which the server begins, and goes on with when it is told to."""
+    """A commit of one row, which the server begins, and ends when the test lets it."""
 
     def __init__(self, name: str, remote: RemoteStore, patch: pytest.MonkeyPatch) -> None:
         engine, begin = COMMITS[name]
@@ -178,7 +178,7 @@ class SlowCommit:
             self._made.table("db.t").delete({"k": [1]})
 
     def cut(self, proxy: CutProxy) -> Any:
-        """Cuts the connection while the commit runs; returns what the client is told."""
+        """Cuts the connection while the commit runs; returns the client's error."""
         found: list[Any] = []
         running = threading.Thread(target=lambda: found.append(_caught(self._made.commit)))
         running.start()

@@ -207,7 +207,7 @@ def open_elsewhere(broker: KafkaBroker, topic: str) -> Producer:
 def test_a_position_behind_an_open_transaction_is_waited_for(
     data: Path, broker: KafkaBroker, topic: str, request: pytest.FixtureRequest
 ) -> None:
-    """The reader is told of the end at the first open transaction, so all changes were written again."""
+    """Brokers report the end at the first open transaction, so all changes were written again."""
     with Store.open(data) as store:
         outgoing = OutgoingChanges(store.table("db.t"), OutForm.NDJSON, has_keys=True)
         mine = OutTopic(outgoing, broker.address, topic, {})
