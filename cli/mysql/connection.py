@@ -1,8 +1,6 @@
 """One client: handshake and password, then a command after the other until it leaves.
 
-1. The server greets with 20 random bytes; the client answers with its name, its capabilities, and
-   SHA1(password) hidden by those bytes. With TLS it first requests encryption. Clients may choose
-   `caching_sha2_password` instead (cli.mysql.caching_sha2); the server switches others to SHA1.
+1. The client proves its password (cli.mysql.handshake). With TLS it first requests encryption.
 2. Each command runs in the connection's own session, so no other connection sees its variables (W13).
 3. Rows are sent as they are read; a slow client slows its query down, and nothing is buffered.
 """
@@ -11,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 import socket
 import ssl
-import string
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,12 +21,13 @@ from seqstore.cli.clients.audit_log import Client, Event
 from seqstore.cli.clients.listener import is_gone
 from seqstore.cli.clients.refusal import message_of, number_and_state
 from seqstore.cli.clients.sessions import ServerSessions
-from seqstore.cli.mysql import caching_sha2, wire
-from seqstore.cli.mysql.caching_sha2 import KnownPasswords, Sha2Login
+from seqstore.cli.mysql import wire
+from seqstore.cli.mysql.caching_sha2 import KnownPasswords
+from seqstore.cli.mysql.handshake import NATIVE, HandshakeResponse, PasswordExchange, greeting, new_nonce
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.cli.mysql.rows import column_definition, send_rows
 from seqstore.cli.mysql.wire import Channel, Pace, PacketTooLargeError, Payload, ProtocolError
-from seqstore.store.catalog.accounts import Account, matches_scramble
+from seqstore.store.catalog.accounts import Account
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.sql import Session
@@ -43,25 +40,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _log: Final = logging.getLogger(__name__)
-_PLUGIN: Final = b"mysql_native_password"
-_NONCE_LETTERS: Final = (string.ascii_letters + string.digits).encode()
-_SCRAMBLE_BYTES: Final = 20
-_SHA2_SCRAMBLE_BYTES: Final = 32
-_UTF8: Final = 45
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
-
-
-@dataclass
-class _Client:
-    """The handshake response of a client."""
-
-    capabilities: int
-    name: str
-    scramble: bytes
-    database: str
-    plugin: bytes
 
 
 @dataclass(frozen=True)
@@ -113,7 +94,7 @@ class Connection:
         self._tls_required = tls_required
         self._idle_seconds_max = idle_seconds_max
         self._pace = pace
-        self._nonce = bytes(secrets.choice(_NONCE_LETTERS) for _ in range(20))
+        self._nonce = new_nonce()
         self._prepared: dict[int, Prepared] = {}
         self._prepared_count = 0
         self._user = ""
@@ -188,7 +169,7 @@ class Connection:
 
     def _greet(self) -> bool:
         """Performs the handshake; returns whether the client is admitted."""
-        self._channel.write(self._greeting())
+        self._channel.write(greeting(self.number, self._nonce, has_tls=self._tls is not None))
         payload = self._channel.read()
         capabilities = int.from_bytes(payload[:4], "little")
         if capabilities & wire.SSL and self._tls is not None and len(payload) == 32:
@@ -199,7 +180,7 @@ class Connection:
                 "Connections using insecure transport are prohibited; use TLS", kind="no_tls"
             )
             return self._refused(error)
-        return self._admitted(_parse_client(payload))
+        return self._admitted(HandshakeResponse.parse(payload))
 
     def _encrypt(self, tls: ssl.SSLContext) -> None:
         """Performs TLS's handshake on a socket that `stop` knows: the one that was accepted is of no use."""
@@ -209,28 +190,7 @@ class Connection:
             raise ConnectionAbortedError("the connection was closed")
         encrypted.do_handshake()
 
-    def _greeting(self) -> bytes:
-        capabilities = wire.CAPABILITIES | (wire.SSL if self._tls is not None else 0)
-        return (
-            b"\x0a"
-            + SERVER_VERSION.encode()
-            + b"\0"
-            + self.number.to_bytes(4, "little")
-            + self._nonce[:8]
-            + b"\0"
-            + (capabilities & 0xFFFF).to_bytes(2, "little")
-            + bytes([_UTF8])
-            + wire.STATUS_AUTOCOMMIT.to_bytes(2, "little")
-            + (capabilities >> 16).to_bytes(2, "little")
-            + bytes([len(self._nonce) + 1])
-            + bytes(10)
-            + self._nonce[8:]
-            + b"\0"
-            + _PLUGIN
-            + b"\0"
-        )
-
-    def _admitted(self, client: _Client) -> bool:
+    def _admitted(self, client: HandshakeResponse) -> bool:
         try:
             with self._audited("login", user=client.name):
                 self._log_in_as(client)
@@ -240,13 +200,20 @@ class Connection:
         self._channel.flush()
         return True
 
-    def _log_in_as(self, client: _Client) -> None:
+    def _log_in_as(self, client: HandshakeResponse) -> None:
         """Checks the password of a client, and begins its session.
 
         Raises:
             StoreError: the client is refused.
         """
-        account = self._logins.decide(self, client.name, self._check_of(client))
+        proof = PasswordExchange(
+            self._channel,
+            self._nonce,
+            self._logins.known,
+            lambda name: self._logins.find(name, self.address),
+            lambda name, check: self._sessions.guard.quick(self.address, name, check) is not None,
+        )
+        account = self._logins.decide(self, client.name, proof.check_of(client))
         if account is None:
             using = "YES" if client.scramble.strip(b"\0") else "NO"
             raise AccessDeniedError(
@@ -254,36 +221,6 @@ class Connection:
             )
         self._user = account.name
         self._renew(client.database)
-
-    def _check_of(self, client: _Client) -> Callable[[Account], bool]:
-        """Returns the check of the client's password, by its method or the one it is switched to."""
-        scramble = client.scramble
-        if client.capabilities & wire.PLUGIN_AUTH and client.plugin == caching_sha2.PLUGIN:
-            return self._sha2_check(client.name, scramble)
-        if client.capabilities & wire.PLUGIN_AUTH and client.plugin != _PLUGIN:
-            scramble = self._switched(_PLUGIN)
-        native = _without_end(scramble)
-        return lambda account: matches_scramble(account, native, self._nonce)
-
-    def _sha2_check(self, name: str, scramble: bytes) -> Callable[[Account], bool]:
-        if scramble not in (b"", b"\0") and len(scramble) != _SHA2_SCRAMBLE_BYTES:  # of another method
-            scramble = self._switched(caching_sha2.PLUGIN)
-        scramble = b"" if scramble == b"\0" else scramble
-        is_encrypted = isinstance(self._channel.socket, ssl.SSLSocket)
-        login = Sha2Login(self._channel, self._logins.known, scramble, self._nonce, is_encrypted=is_encrypted)
-        account = self._logins.find(name, self.address)
-        # The next packet tells whether the scramble was right, and no guard counts a client that leaves then.
-        if not scramble or self._sessions.guard.quick(
-            self.address, name, lambda: login.is_quick(account) or None
-        ):
-            return login.matches
-        password = login.read_password()
-        return lambda account: login.has_password(account, password)
-
-    def _switched(self, plugin: bytes) -> bytes:
-        """Switches the client to a method; returns its scramble."""
-        self._channel.write(b"\xfe" + plugin + b"\0" + self._nonce + b"\0")
-        return self._channel.read()
 
     def _refused(self, error: StoreError) -> bool:
         self._error(error)
@@ -453,8 +390,8 @@ class Connection:
         scramble = payload.take(payload.integer(1))
         database = payload.zero_ended().decode()
         payload.at = min(payload.at + 2, len(data))
-        plugin = payload.zero_ended() or _PLUGIN
-        if not self._admitted(_Client(wire.PLUGIN_AUTH, name, scramble, database, plugin)):
+        plugin = payload.zero_ended() or NATIVE
+        if not self._admitted(HandshakeResponse(wire.PLUGIN_AUTH, name, scramble, database, plugin)):
             raise ProtocolError("the new user was refused")
 
     def _prepare(self, data: bytes) -> None:
@@ -627,27 +564,3 @@ class Connection:
         0x1B: _set_option,
         0x1F: _reset,
     }
-
-
-def _without_end(scramble: bytes) -> bytes:
-    """Drops the zero byte that some clients send behind a scramble; a scramble itself may end in zeros."""
-    return b"" if scramble == b"\0" else scramble[:_SCRAMBLE_BYTES]
-
-
-def _parse_client(data: bytes) -> _Client:
-    payload = Payload(data)
-    capabilities = payload.integer(4)
-    payload.take(28)  # its largest packet, its character set, nothing
-    name = payload.zero_ended().decode("utf-8", "replace")
-    if capabilities & wire.PLUGIN_AUTH_LENENC:
-        scramble = payload.lenenc_bytes()
-    elif capabilities & wire.SECURE_CONNECTION:
-        scramble = payload.take(payload.integer(1))
-    else:
-        scramble = payload.zero_ended()
-    database = plugin = b""
-    if capabilities & wire.CONNECT_WITH_DB and not payload.is_done:
-        database = payload.zero_ended()
-    if capabilities & wire.PLUGIN_AUTH and not payload.is_done:
-        plugin = payload.zero_ended()
-    return _Client(capabilities, name, scramble, database.decode("utf-8", "replace"), plugin)
