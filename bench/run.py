@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from bench.contests.catalog import CONTESTS
+from bench.engine.growth import GROWTH
 from bench.engine.site import Site, Sizes
 from bench.engine.workload import Workload
 from bench.engine.workloads import WORKLOADS
@@ -32,7 +33,8 @@ from bench.trials import machine
 from bench.trials.journal import Journal
 from bench.trials.trial import run_trial
 
-EVERY: Final = {**WORKLOADS, **CONTESTS}
+EVERY: Final = {**WORKLOADS, **GROWTH, **CONTESTS}
+_USUAL: Final = [name for name, workload in EVERY.items() if workload.is_usual]
 _HERE: Final = Path(__file__).parent
 _FULL: Final = Sizes(1_000_000)
 _QUICK: Final = Sizes(
@@ -141,7 +143,7 @@ def run_all(
     open_work = [
         (size, EVERY[name])
         for size in sizes
-        for name in given.only or EVERY
+        for name in given.only or _USUAL
         if not journal.has(name, size.rows)
     ]
     if journal.results:

@@ -51,10 +51,10 @@ def _load_and_watch(store: Store, rows: pa.Table) -> dict[str, int]:
     table = store.table(NAME)
     table.count()  # the state of the table is not part of the load
     Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
-    before = _sizes()
-    with _AnonymousPeak() as peak:
+    before = sizes()
+    with AnonymousPeak() as peak:
         table.upsert(rows)
-    after = _sizes()
+    after = sizes()
     return {
         "batch": rows.nbytes,
         "resident_before": before["VmRSS"],
@@ -64,12 +64,13 @@ def _load_and_watch(store: Store, rows: pa.Table) -> dict[str, int]:
     }
 
 
-def _sizes() -> dict[str, int]:
+def sizes() -> dict[str, int]:
+    """This process's figures of /proc/self/status that are sizes, in bytes."""
     lines = (line.split() for line in _STATUS.read_text().splitlines() if line.endswith(" kB"))
     return {name.rstrip(":"): int(value) * 1024 for name, value, _ in lines}
 
 
-class _AnonymousPeak:
+class AnonymousPeak:
     """Samples anonymous memory, of which the system keeps no high-water mark."""
 
     def __init__(self) -> None:
@@ -79,9 +80,9 @@ class _AnonymousPeak:
 
     def _watch(self) -> None:
         while not self._done.wait(_SAMPLE_SECONDS):
-            self.value = max(self.value, _sizes()["RssAnon"])
+            self.value = max(self.value, sizes()["RssAnon"])
 
-    def __enter__(self) -> _AnonymousPeak:
+    def __enter__(self) -> AnonymousPeak:
         self._thread.start()
         return self
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -17,7 +17,18 @@ import pyarrow as pa
 
 from bench.engine.yardsticks import KeyedDuckDB
 from bench.inputs.oracle import LoadedRows, Oracle
-from bench.inputs.orders import KEY, Keys, base_rows, key_count, rows_of_keys, table_schema, update_batches
+from bench.inputs.orders import (
+    KEY,
+    SCHEMA,
+    Keys,
+    base_batches,
+    base_rows,
+    key_count,
+    rows_of_keys,
+    table_schema,
+    update_batches,
+)
+from bench.limits.floors import mapped_batches, write_arrow
 from seqstore import LoadResult, Store
 
 NAME: Final = "bench.orders"
@@ -42,6 +53,7 @@ class Sizes:
         operations_rows: records of YCSB.
         scale: of TPC-H; below 0.01 its partsupp repeats keys.
         flights: of the demo's; None means all.
+        growth: stored rows of the smaller tables of the growth workloads.
     """
 
     rows: int
@@ -56,6 +68,7 @@ class Sizes:
     operations_rows: int = 100_000
     scale: float = 1.0
     flights: int | None = None
+    growth: Sequence[int] = (1_000_000, 10_000_000, 40_000_000)
 
     def rounds(self, wanted: int) -> int:
         return max(1, min(wanted, self.rounds_max))
@@ -81,6 +94,52 @@ class OurTable:
 
     def close(self) -> None:
         self.store.close()
+
+
+class GrowingTable(OurTable):
+    """A table whose base is as large as the disk allows: the rows to load are in mapped files.
+
+    Attributes:
+        base_size: rows of the base.
+        is_loaded: the base is in the table.
+    """
+
+    def __init__(self, site: Site, base_size: int) -> None:
+        super().__init__(site.new_path("growing"))
+        self.base_size = base_size
+        self.is_loaded = False
+        files = site.new_path("base")
+        write_arrow(files, (pa.Table.from_batches([part]) for part in base_batches(base_size, site.seed)))
+        self._base = pa.Table.from_batches(mapped_batches(files), schema=SCHEMA)
+
+    def load_base(self) -> None:
+        """Loads the base as a stream of record batches."""
+        self.table.upsert(self._base.to_reader())
+        self.loads.append(LoadedRows(self._base))
+        self.is_loaded = True
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """The state after the loads."""
+        return Oracle(key_count(self.base_size))
+
+    def differences(self, keys: Keys | None = None) -> list[str]:
+        """What is wrong with the rows of some keys; None means all keys."""
+        for load in self.loads[self.oracle.load_count :]:
+            self.oracle.apply(load)
+        if keys is None:
+            return self.oracle.differences(self.table.scan())
+        expected, found = int(self.oracle.live.sum()), self.table.count()
+        counts = [] if found == expected else [f"counted {found} rows, expected {expected}"]
+        rows = self.table.get(pa.table({KEY: keys})).to_batches()
+        return counts + self.oracle.differences(rows, among=keys)
+
+    def reopen(self) -> None:
+        """Opens the store as a process would that has just started, and reads a row."""
+        self.store.close()
+        self.store = Store.open(self.path)
+        self.table = self.store.table(NAME)
+        self.table.get(pa.table({KEY: [0]}))
 
 
 class Site:
@@ -169,6 +228,12 @@ class Site:
         return self.oracle(self.read_state.loads)
 
     @cached_property
+    def growing(self) -> list[GrowingTable]:
+        """Tables of ours without rows yet, for bases of several sizes, the largest last."""
+        smaller = [rows for rows in self.sizes.growth if rows < self.sizes.rows]
+        return [GrowingTable(self, rows) for rows in (*smaller, self.sizes.rows)]
+
+    @cached_property
     def keyed_duckdb(self) -> KeyedDuckDB:
         """DuckDB with a primary key, holding the base."""
         return KeyedDuckDB(self.new_path("keyed.duckdb"), self.base)
@@ -203,9 +268,9 @@ class Site:
 
     def close(self) -> None:
         state: dict[str, Any] = self.__dict__
-        for name in ("read_state", "keyed_duckdb"):
-            if name in state:
-                state[name].close()
+        for each in (state.get("read_state"), state.get("keyed_duckdb"), *state.get("growing", ())):
+            if each is not None:
+                each.close()
         shutil.rmtree(self._path, ignore_errors=True)
 
     def __enter__(self) -> Site:

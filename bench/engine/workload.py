@@ -21,6 +21,7 @@ class Workload:
         is_available: False where the system lacks what it measures with.
         group: the heading it stands under in the report.
         clients: how many there are, where their number is what the workload varies.
+        is_usual: False where it runs only when it is named, as it takes long or needs a large size.
     """
 
     name: str
@@ -29,3 +30,4 @@ class Workload:
     is_available: Callable[[], bool] = lambda: True
     group: str = "engine"
     clients: int | None = None
+    is_usual: bool = True

@@ -56,6 +56,11 @@ class Oracle:
         self._loads.append(load)
 
     @property
+    def load_count(self) -> int:
+        """How many loads it has taken into account."""
+        return len(self._loads)
+
+    @property
     def live(self) -> npt.NDArray[np.bool_]:
         """By key: is there a row?"""
         # A last entry of False answers for keys that no load named: their load is number -1.
@@ -88,7 +93,7 @@ class Oracle:
             asked = np.zeros(len(live), dtype=np.bool_)
             asked[among] = True
             live &= asked
-        expected = self._fingerprints()
+        expected = self._fingerprints(live)
         seen = np.zeros(len(live), dtype=np.uint8)
         different = 0
         for batch in found:
@@ -106,14 +111,30 @@ class Oracle:
         }
         return [f"{count} {what}" for what, count in counts.items() if count]
 
-    def _fingerprints(self) -> npt.NDArray[np.uint64]:
+    def _fingerprints(self, wanted: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
+        """By key, of the wanted keys; 0 for the others."""
         result = np.zeros(len(self._load), dtype=np.uint64)
         for number, load in enumerate(self._loads):
-            keys = np.flatnonzero(self._load == number)
+            keys = np.flatnonzero(wanted & (self._load == number))
             if len(keys) and not load.is_delete:
-                parts = [fingerprints(batch) for batch in load.rows.to_batches()]
-                result[keys] = np.concatenate(parts)[self._row[keys]]
+                keys = keys[np.argsort(self._row[keys])]
+                result[keys] = _fingerprints_of(load.rows, self._row[keys])
         return result
+
+
+def _fingerprints_of(rows: pa.Table, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Of the rows at some positions, which ascend."""
+    parts = [np.empty(0, dtype=np.uint64)]
+    low = 0
+    for batch in rows.to_batches():
+        first, last = np.searchsorted(positions, (low, low + len(batch)))
+        inside = positions[first:last] - low
+        low += len(batch)
+        if len(inside) == len(batch):
+            parts.append(fingerprints(batch))
+        elif len(inside):
+            parts.append(fingerprints(batch.take(pa.array(inside))))
+    return np.concatenate(parts)
 
 
 def _numbers(rows: pa.Table, name: str) -> npt.NDArray[np.int64]:

@@ -74,13 +74,16 @@ def key_count(rows: int) -> int:
 
 def base_rows(rows: int, seed: int) -> pa.Table:
     """Orders 0 to `rows` - 1 in random order, in chunks of a million as a file reader would give them."""
+    return pa.Table.from_batches(base_batches(rows, seed), schema=SCHEMA)
+
+
+def base_batches(rows: int, seed: int) -> Iterator[pa.RecordBatch]:
+    """The same rows, one chunk at a time."""
     rng = np.random.default_rng((seed, 0))
     keys = rng.permutation(rows).astype(np.int64)
-    chunks = [
-        _batch(keys[low : low + _CHUNK_ROWS], _minute(0, len(keys[low : low + _CHUNK_ROWS]), rng), rng)
-        for low in range(0, rows, _CHUNK_ROWS)
-    ]
-    return pa.Table.from_batches(chunks, schema=SCHEMA)
+    for low in range(0, rows, _CHUNK_ROWS):
+        part = keys[low : low + _CHUNK_ROWS]
+        yield _batch(part, _minute(0, len(part), rng), rng)
 
 
 def update_batch(base: int, rows: int, number: int, seed: int) -> pa.Table:

@@ -70,7 +70,8 @@ def page(machine: dict[str, Any], results: Sequence[Result], problems: Sequence[
     for group in dict.fromkeys(result["group"] for result in results):
         parts.append(f"<h2>{escape(group)}</h2>")
         mine = [result for result in results if result["group"] == group]
-        parts += [_charts([*figures.by_stored_rows(mine).values(), *figures.by_clients(mine).values()])]
+        charts = [*figures.by_stored_rows(mine).values(), *figures.by_clients(mine).values()]
+        parts += [_charts([figures.growth(mine), *charts])]
         parts += [_section(result) for result in mine]
     parts += [_peers(results), _limits(machine)]
     return "".join(parts) + "</html>\n"

@@ -11,9 +11,11 @@ import pytest
 
 from bench import compare
 from bench.engine import yardsticks
+from bench.engine.growth import GROWTH
 from bench.engine.site import Site, Sizes
 from bench.engine.workloads import WORKLOADS
-from bench.report import records
+from bench.report import figures, records
+from bench.report.records import contenders
 from bench.run import run_workloads
 from bench.trials import machine
 
@@ -26,6 +28,7 @@ TINY = Sizes(
     lookups=100,
     writer_loads=4,
     rounds_max=3,
+    growth=(200, 500),
 )
 
 
@@ -67,6 +70,21 @@ def test_slow_peers_reach_the_same_state(site: Site, workload: str, peer: str) -
 def test_growth_is_measured_against_a_smaller_table(site: Site) -> None:
     names = [entry["name"] for entry in run(site, "upsert_100k")["yardsticks"]]
     assert "seqstore at 0.0005 M stored" in names
+
+
+@pytest.mark.parametrize("name", GROWTH)
+def test_growth_workloads_reach_the_state_of_the_oracle_at_every_size(site: Site, name: str) -> None:
+    [result] = run_workloads(site, [GROWTH[name]])
+    every = contenders(result)
+    assert [entry["base_rows"] for entry in every] == [1_000, 200, 500]
+    assert [entry["findings"] for entry in every] == [[], [], []]
+    assert all(entry["values"] for entry in every)
+
+
+def test_growth_workloads_share_their_tables(site: Site) -> None:
+    results = run_workloads(site, list(GROWTH.values()))
+    assert all(entry["correct"] for result in results for entry in contenders(result))
+    assert 'aria-label="Time by stored rows"' in (figures.growth(results) or "")
 
 
 def test_workloads_that_share_a_state_do_not_disturb_each_other(site: Site) -> None:
