@@ -28,6 +28,7 @@ from seqstore.store import AccessDeniedError, InvalidInputError, NotFoundError, 
 from seqstore.store.open_table.iceberg_table import newest_metadata
 
 _FORMAT: Final = "iceberg"
+_LEVELS: Final = "\x1f"  # between the levels of a namespace
 _BODY_BYTES_MAX: Final = 1 << 16
 _NAMESPACES: Final = "/v1/{prefix}/namespaces"
 _ENDPOINTS: Final = [
@@ -90,7 +91,10 @@ class IcebergApi:
 
     async def table(self, request: web.BaseRequest, names: list[str], user: str) -> web.Response:
         """Serves GET and HEAD /iceberg/v1/namespaces/{db}/tables/{table}."""
-        return await _replied(lambda: self._loaded(user, *names))
+        if _LEVELS in names[0]:  # a client that is asked for `db.table.files` looks for a table first
+            name = ".".join([*names[0].split(_LEVELS), names[1]])
+            return iceberg_failure(f"Unknown table '{name}'", status=404, is_table=True)
+        return await _replied(lambda: self._loaded(user, *names), of_table=True)
 
     def _require_database(self, user: str, database: str) -> None:
         self._store.accounts.require(user, "SELECT", database, within=True)
@@ -123,14 +127,18 @@ class IcebergApi:
         )
 
 
-async def _replied(work: Callable[[], web.Response]) -> web.Response:
-    """Runs blocking work in a thread; its refusals are errors of the catalog."""
+async def _replied(work: Callable[[], web.Response], *, of_table: bool = False) -> web.Response:
+    """Runs blocking work in a thread; its refusals are errors of the catalog.
+
+    Args:
+        of_table: the table does not exist, either, where its database does not.
+    """
     try:
         return await asyncio.to_thread(work)
     except AccessDeniedError as error:
         return iceberg_failure(error.message, status=403)
     except NotFoundError as error:
-        is_table = error.kind not in ("unknown_database",)
+        is_table = of_table or error.kind != "unknown_database"
         return iceberg_failure(error.message, status=404, is_table=is_table)
 
 

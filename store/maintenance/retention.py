@@ -50,6 +50,7 @@ from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
 from seqstore.store.maintenance.thinning import Ages, Holders, open_after, prepared_versions, whole_after
 from seqstore.store.runtime import cancellation, failpoint
+from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.segment.delete_bitmap import chain
 from seqstore.store.segment.segment import INLINE, SegmentMeta, data_name, keys_name
 
@@ -122,12 +123,15 @@ def vacuum_unless_busy(table: VersionedTable) -> VacuumResult | None:
 @contextmanager
 def _alone(table: VersionedTable, seconds: float) -> Iterator[bool]:
     """Keeps other vacuums of the table waiting during the block; yields False if one runs all the time."""
-    lock = FileLock(table.catalog.data_dir / "locks" / f"vacuum-{table.id}")
-    ends = time.monotonic() + seconds
-    while not (is_held := lock.acquire(Patience(min(_LOOK_SECONDS, max(ends - time.monotonic(), 0))))):
-        cancellation.check()
-        if time.monotonic() >= ends:
-            break
+    path = table.catalog.data_dir / "locks" / f"vacuum-{table.id}"
+    lock, ends = FileLock(path), time.monotonic() + seconds
+    try:
+        while not (is_held := lock.acquire(Patience(min(_LOOK_SECONDS, max(ends - time.monotonic(), 0))))):
+            cancellation.check()
+            if time.monotonic() >= ends:
+                break
+    except OSError as error:
+        raise disk_error(path, error) from error
     try:
         yield is_held
     finally:

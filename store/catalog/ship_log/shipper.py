@@ -267,7 +267,11 @@ class Shipper:
     def _turn(self) -> Iterator[None]:
         """Holds the lock between processes; the caller holds the one of this process."""
         patience = Patience(_WAIT_SECONDS)
-        if not self._file_lock.acquire(patience):
+        try:
+            is_held = self._file_lock.acquire(patience)
+        except OSError as error:
+            raise disk_error(self._path, error) from error
+        if not is_held:
             raise busy(self._path, self._file_lock, patience)
         self._file_lock.sign()
         try:

@@ -107,6 +107,11 @@ def test_names_that_are_absent_have_icebergs_errors(client: Client) -> None:
         attached.load_table("db.absent")
     with pytest.raises(NoSuchTableError, match="enabledFormats"):
         attached.load_table("db.closed")
+    for absent in (("absent", "t"), ("db", "t", "snapshots")):  # Spark looks for metadata tables so
+        with pytest.raises(NoSuchTableError):
+            attached.load_table(absent)
+    with pytest.raises(NoSuchTableError):
+        catalog(client, "tess:secret").load_table(("db", "t", "snapshots"))
     with pytest.raises(NoSuchNamespaceError, match="Unknown database 'absent'"):
         attached.list_tables("absent")
 
