@@ -6,10 +6,11 @@ the version itself where the requested columns allow it. Spark then prunes colum
 out hidden rows.
 
 1. Inline segments are small; their live rows travel with the plan.
-2. Every file is read under the frame's schema. The column of the delete sign marks tombstones.
-3. For files with hidden rows a bitmap per file is broadcast: 64 rows in a word, looked up by the row's place
-   in its file. That is 125 kB for a million rows. A file is known by its size, because Spark joins
-   faster by integers than by names. Of several files with one size each is in a frame of its own.
+2. Every file is read under the frame's schema. Files of nothing but tombstones are left out; in others that
+   have some, the column of the delete sign marks them.
+3. The hidden rows of all files are bits of one array, which each task has as a constant: 64 rows in a word,
+   125 kB for a million rows. A file is known by its size: the words in front of the bits tell where the bits
+   of a file begin (`_bits_of`). Of several files with one size each is in a frame of its own.
 
 The files are those of the version at the time of the call; they stay as long as the version can be read, or
 as long as `held_table` holds it.
@@ -43,15 +44,12 @@ from seqstore.store.segment.object_disk import ObjectDisk
 from seqstore.store.segment.segment import INLINE, data_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 ROUTES: Final = ("auto", "native", "source")
 _FILE, _ROW, _WORDS = "__file", "__row", "__words"
-# Whether a row's bit is not set. Shifts count modulo 64, and a file has less than 2**31 rows.
-_LIVE: Final = (
-    f"(shiftright({_WORDS}[CAST(shiftright({_ROW}, 6) AS INT)], CAST({_ROW} & 63 AS INT)) & 1L) = 0"
-)
+_MODULUS_GROWTH: Final = 1.05
 # Beside the table's columns in a frame with hidden rows; the first is Spark's.
 _TAKEN: Final = frozenset(["_metadata", _FILE, _ROW, _WORDS])
 
@@ -188,7 +186,11 @@ def _native(
 ) -> DataFrame:
     """Returns the frame of Spark's own reader; see the module."""
     schema = frame_schema(state.schema, projection.names)
-    live = [each for each in state.segments.values() if each.deletes.live_count]
+    live = [
+        each
+        for each in state.segments.values()
+        if each.deletes.live_count and each.segment.meta.tombstones < each.segment.meta.rows
+    ]
     files = [each for each in live if each.segment.meta.home != INLINE]
     parts = []
     inline = _inline([each for each in live if each.segment.meta.home == INLINE], projection)
@@ -199,10 +201,12 @@ def _native(
     stored = _stored(schema, state, files)
     if plain:
         parts.append(_files(spark, plain, stored, disk, directory).toDF(*schema.names))
-    parts += [
-        _masked_files(spark, each, stored, disk, directory).toDF(*schema.names)
-        for each in _by_size(masked, disk, directory)
-    ]
+    for has_tombstones in (False, True):
+        some = [each for each in masked if bool(each.segment.meta.tombstones) == has_tombstones]
+        parts += [
+            _masked_files(spark, each, stored, disk, directory).toDF(*schema.names)
+            for each in _by_size(some, disk, directory)
+        ]
     if not parts:
         return spark.createDataFrame([], schema)
     frame = parts[-1]
@@ -258,9 +262,9 @@ def _masked_files(
     disk: Disk,
     directory: str,
 ) -> DataFrame:
-    """Returns files with rows to leave out, which differ in size."""
+    """Returns files with rows to leave out, which differ in size; all have tombstones, or none."""
     from pyspark.sql import functions
-    from pyspark.sql.types import ByteType
+    from pyspark.sql.types import ArrayType, ByteType, LongType
 
     stored = type(schema)(list(schema.fields)).add(DELETE_SIGN, ByteType(), True)
     live = [each for _, each in sized]
@@ -271,11 +275,37 @@ def _masked_files(
     if has_tombstones:
         frame = frame.where(f"coalesce({DELETE_SIGN}, 0) = 0")
     if any(each.deletes.hidden for each in live):
-        sizes = pa.array([size for size, _ in sized], pa.int64())
-        words = pa.array([_words(each) for each in live], pa.list_(pa.int64()))
-        bitmaps = spark.createDataFrame(pa.table({_FILE: sizes, _WORDS: words}))
-        frame = frame.join(functions.broadcast(bitmaps), _FILE).where(_LIVE)
+        modulus, words = _bits_of(sized)
+        of_words = type(schema)().add(_WORDS, ArrayType(LongType(), False), False)
+        bits = spark.createDataFrame(pa.table({_WORDS: pa.array([words], pa.list_(pa.int64()))}), of_words)
+        frame = frame.where(~_hidden(bits.scalar(), modulus))
     return frame.select(*[functions.col(f"`{name.replace('`', '``')}`") for name in schema.names])
+
+
+def _hidden(words: Column, modulus: int) -> Column:
+    """Returns whether the bit of a row is set; see `_bits_of`."""
+    from pyspark.sql import functions
+
+    row, first = functions.col(_ROW), words[functions.col(_FILE) % modulus]
+    word = words[first + functions.call_function("shiftright", row, functions.lit(6))]
+    within = row.bitwiseAND(63).cast("int")
+    return functions.call_function("shiftright", word, within).bitwiseAND(1) != 0
+
+
+def _bits_of(sized: list[tuple[int, LiveSegment]]) -> tuple[int, npt.NDArray[np.int64]]:
+    """Returns a modulus, and the array of words for files of these sizes.
+
+    Word `size % modulus` has the place of the first of the file's words in the array; the modulus is one for
+    which all sizes differ.
+    """
+    sizes = np.array([size for size, _ in sized], dtype=np.int64)
+    modulus = len(sizes)
+    while len(np.unique(sizes % modulus)) < len(sizes):
+        modulus = int(modulus * _MODULUS_GROWTH) + 1
+    words = [_words(live) for _, live in sized]
+    places = np.zeros(modulus, dtype=np.int64)
+    places[sizes % modulus] = modulus + np.cumsum([0, *map(len, words[:-1])])
+    return modulus, np.concatenate([places, *words])
 
 
 def _words(live: LiveSegment) -> npt.NDArray[np.int64]:
