@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.engine.yardsticks import KeyedDuckDB
-from bench.inputs.oracle import LoadedRows, Oracle
+from bench.inputs.oracle import Load, LoadedRows, Oracle
 from bench.inputs.orders import (
     KEY,
     SCHEMA,
@@ -82,7 +83,7 @@ class OurTable:
         self.store = Store.open(path)
         self.store.create_database("bench", if_not_exists=True)
         self.table = self.store.create_table(NAME, table_schema(), if_not_exists=True)
-        self.loads: list[LoadedRows] = []
+        self.loads: list[Load] = []
 
     def upsert(self, rows: pa.Table) -> LoadResult:
         self.loads.append(LoadedRows(rows))
@@ -94,6 +95,25 @@ class OurTable:
 
     def close(self) -> None:
         self.store.close()
+
+
+class FileRows:
+    """Rows in Arrow files, a load to the oracle; they are mapped anew whenever they are asked for."""
+
+    is_delete = False
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @property
+    def rows(self) -> pa.Table:
+        return pa.Table.from_batches(mapped_batches(self.directory), schema=SCHEMA)
+
+    def forget(self) -> None:
+        """Drops the files from the system's memory, once nobody has them mapped."""
+        for path in self.directory.iterdir():
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 class GrowingTable(OurTable):
@@ -108,15 +128,19 @@ class GrowingTable(OurTable):
         super().__init__(site.new_path("growing"))
         self.base_size = base_size
         self.is_loaded = False
-        files = site.new_path("base")
-        write_arrow(files, (pa.Table.from_batches([part]) for part in base_batches(base_size, site.seed)))
-        self._base = pa.Table.from_batches(mapped_batches(files), schema=SCHEMA)
+        self._base = FileRows(site.new_path("base"))
+        parts = (pa.Table.from_batches([part]) for part in base_batches(base_size, site.seed))
+        write_arrow(self._base.directory, parts)
 
     def load_base(self) -> None:
         """Loads the base as a stream of record batches."""
-        self.table.upsert(self._base.to_reader())
-        self.loads.append(LoadedRows(self._base))
+        self.table.upsert(self._base.rows.to_reader())
+        self.loads.append(self._base)
         self.is_loaded = True
+
+    def forget_base(self) -> None:
+        """Drops the files of the base from the system's memory, so that those of the store have room."""
+        self._base.forget()
 
     @cached_property
     def oracle(self) -> Oracle:
@@ -192,7 +216,7 @@ class Site:
         """The share of one contender in a workload's time."""
         return None if self.workload_seconds is None else self.workload_seconds / max(contenders, 1)
 
-    def oracle(self, loads: list[LoadedRows]) -> Oracle:
+    def oracle(self, loads: Sequence[Load]) -> Oracle:
         """The state after some loads, the first of them a base."""
         return Oracle(key_count(len(loads[0].rows)), loads)
 

@@ -16,9 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from bench.engine import memory
+from bench.engine.beside import upserts_beside_readers
+from bench.engine.commands import first_query
+from bench.engine.composite import composite_look_ups
+from bench.engine.disk import disk_at_rest, disk_beside_loads
 from bench.engine.site import OurTable, Site
 from bench.engine.workload import Workload
-from bench.engine.writers import disjoint_writers
+from bench.engine.writers import disjoint_writers, many_writers
 from bench.engine.yardsticks import FIRST_ROWS, AppendingDuckDB, DeltaTable, KeyedDuckDB, has_delta
 from bench.inputs.oracle import LoadedRows
 from bench.inputs.orders import KEY
@@ -442,6 +446,13 @@ def _no_value(_: object) -> None:
     """For a timed call whose result is of no interest: the time it took is what counts."""
 
 
+_COMPOSITE_ONE: Final = partial(
+    composite_look_ups, keys=1, rounds=301, goal=Goal("0.15 ms", 0.15e-3, "value")
+)
+_COMPOSITE_MANY: Final = partial(
+    composite_look_ups, keys=10_000, rounds=15, goal=Goal("10 ms", 10e-3, "value")
+)
+
 WORKLOADS: Final = {
     workload.name: workload
     for workload in (
@@ -455,6 +466,15 @@ WORKLOADS: Final = {
         Workload("lookup_1", "one look-up", _one_lookup),
         Workload("first_rows", "20 rows from a key on, in its order", _first_rows),
         Workload("count", "count", _count),
+        Workload(
+            "upsert_1k_beside", "upsert of 1k rows beside a scanner and look-ups", upserts_beside_readers
+        ),
+        Workload("writers_grid", "upserts of 1k rows, threads and processes, seconds a load", many_writers),
+        Workload("composite_lookup_1", "one look-up by a text and a number", _COMPOSITE_ONE),
+        Workload("composite_lookup_10k", "10k look-ups by a text and a number", _COMPOSITE_MANY),
+        Workload("disk_at_rest", "disk after OPTIMIZE", disk_at_rest),
+        Workload("disk_beside_loads", "disk beside 50 loads of 1k rows a second", disk_beside_loads),
+        Workload("first_query", "seqstore sql -e 'select 1'", first_query),
         Workload("memory_load", "peak memory of a load of 1M rows", _memory_load, memory.is_available),
         Workload("memory_bulk", "peak memory of the bulk load", _memory_bulk, memory.is_available),
     )

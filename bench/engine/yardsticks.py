@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from copy import copy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,13 +50,13 @@ class AppendingDuckDB:
     key: str = ""
 
     def __init__(self, path: Path) -> None:
-        self._connection = duckdb.connect(str(path))
+        self.connection = duckdb.connect(str(path))
         # By default DuckDB would move its log into the table every second batch. The larger log favours it.
-        self._connection.execute("SET checkpoint_threshold = '1GB'")
+        self.connection.execute("SET checkpoint_threshold = '1GB'")
         columns = ", ".join(
             f"{f.name} {_SQL_TYPES[str(f.type)]} {self.key if f.name == KEY else 'NOT NULL'}" for f in SCHEMA
         )
-        self._connection.execute(f"CREATE TABLE orders ({columns})")
+        self.connection.execute(f"CREATE TABLE orders ({columns})")
         self.loads: list[LoadedRows] = []
 
     def append(self, rows: pa.Table) -> None:
@@ -64,12 +65,12 @@ class AppendingDuckDB:
 
     def scan(self) -> Iterator[pa.RecordBatch]:
         """All rows."""
-        found = self._connection.sql("SELECT * FROM orders")
+        found = self.connection.sql("SELECT * FROM orders")
         is_new = hasattr(duckdb.DuckDBPyRelation, "to_arrow_reader")  # since 1.5
         yield from (found.to_arrow_reader if is_new else found.fetch_record_batch)(65_536)
 
     def count(self) -> int:
-        [row] = self._connection.execute("SELECT count(*) FROM orders").fetchall()
+        [row] = self.connection.execute("SELECT count(*) FROM orders").fetchall()
         return int(row[0])
 
     def findings(self) -> list[str]:
@@ -79,12 +80,12 @@ class AppendingDuckDB:
         return [] if found == expected else [f"{found} rows, expected {expected}"]
 
     def close(self) -> None:
-        self._connection.close()
+        self.connection.close()
 
     def _run(self, statement: str, batch: pa.Table) -> None:
-        self._connection.register("batch", batch)
-        self._connection.execute(statement)
-        self._connection.unregister("batch")
+        self.connection.register("batch", batch)
+        self.connection.execute(statement)
+        self.connection.unregister("batch")
 
 
 class KeyedDuckDB(AppendingDuckDB):
@@ -104,7 +105,13 @@ class KeyedDuckDB(AppendingDuckDB):
         started = time.perf_counter()
         self.append(base)
         self.load_seconds = time.perf_counter() - started
-        self._connection.execute("CHECKPOINT")
+        self.connection.execute("CHECKPOINT")
+
+    def beside(self) -> KeyedDuckDB:
+        """The same table for one more thread."""
+        other = copy(self)
+        other.connection = self.connection.cursor()
+        return other
 
     def upsert(self, rows: pa.Table) -> None:
         self._run(_UPSERT, rows)
@@ -127,15 +134,15 @@ class KeyedDuckDB(AppendingDuckDB):
         self._run(update, rows)
 
     def look_up(self, keys: pa.Table) -> pa.Table:
-        self._connection.register("wanted", keys)
-        return self._connection.sql(f"SELECT orders.* FROM orders JOIN wanted USING ({KEY})").to_arrow_table()
+        self.connection.register("wanted", keys)
+        return self.connection.sql(f"SELECT orders.* FROM orders JOIN wanted USING ({KEY})").to_arrow_table()
 
     def first_rows(self, start: int) -> pa.Table:
-        return self._connection.sql(FIRST_ROWS.format(start)).to_arrow_table()
+        return self.connection.sql(FIRST_ROWS.format(start)).to_arrow_table()
 
     def look_up_one(self, key: int) -> tuple[Any, ...] | None:
         # A result that is not fetched to its end would keep the connection from the next statement.
-        found = self._connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchall()
+        found = self.connection.execute(f"SELECT * FROM orders WHERE {KEY} = ?", [key]).fetchall()
         return found[0] if found else None
 
 

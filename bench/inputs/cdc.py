@@ -20,7 +20,7 @@ from bench.inputs.script import Script, Step, TableSpec
 REGION: Final = "region"
 _REGIONS: Final = 997
 _WHOLE: Final = TableSpec(SCHEMA, (KEY,), SEQUENCE)
-_COMPOSITE: Final = TableSpec(
+COMPOSITE: Final = TableSpec(
     pa.schema([pa.field(REGION, pa.string(), False), *SCHEMA]), (REGION, KEY), SEQUENCE
 )
 _FOUR: Final[dict[str, Callable[[np.random.Generator, int], pa.Array]]] = {
@@ -41,7 +41,7 @@ def composite_keys(rows: int, batch: int, steps: int, seed: int) -> Script:
     """The same batches by a key of a text and a number."""
     plain = whole_keys(rows, batch, steps, seed)
     return Script(
-        _COMPOSITE, _with_region(plain.base), [Step("upsert", _with_region(s.rows)) for s in plain.steps]
+        COMPOSITE, with_region(plain.base), [Step("upsert", with_region(s.rows)) for s in plain.steps]
     )
 
 
@@ -58,7 +58,8 @@ def partial_updates(rows: int, batch: int, steps: int, seed: int, *, columns: in
     return Script(_WHOLE, base_rows(rows, seed), changes)
 
 
-def _with_region(rows: pa.Table) -> pa.Table:
+def with_region(rows: pa.Table) -> pa.Table:
+    """The rows with the region in front that the order's number decides."""
     names = pa.array([f"region-{number:03d}-{number * 7919 % 1000:03d}" for number in range(_REGIONS)])
     regions = names.take(pa.array(np.asarray(rows.column(KEY)) * 31 % _REGIONS))
-    return pa.table([regions, *rows.columns], schema=_COMPOSITE.schema)
+    return pa.table([regions, *rows.columns], schema=COMPOSITE.schema)

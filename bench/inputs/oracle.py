@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,16 @@ import pyarrow as pa
 from bench.inputs.orders import KEY, SCHEMA, SEQUENCE, fingerprints
 
 _NOTHING: Final = -1
+
+
+class Load(Protocol):
+    """Rows given to a table in one load."""
+
+    @property
+    def rows(self) -> pa.Table: ...
+
+    @property
+    def is_delete(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -35,18 +45,18 @@ class Oracle:
         loads: in the order they were made.
     """
 
-    def __init__(self, keys: int, loads: Iterable[LoadedRows] = ()) -> None:
-        self._loads: list[LoadedRows] = []
+    def __init__(self, keys: int, loads: Iterable[Load] = ()) -> None:
+        self._loads: list[Load] = []
         self._largest = np.full(keys, np.iinfo(np.int64).min)
         self._load = np.full(keys, _NOTHING, dtype=np.int32)
         self._row = np.full(keys, _NOTHING, dtype=np.int64)
         for load in loads:
             self.apply(load)
 
-    def apply(self, load: LoadedRows) -> None:
+    def apply(self, load: Load) -> None:
         """Takes one more load into account."""
-        keys = _numbers(load.rows, KEY)
-        sequence = _numbers(load.rows, SEQUENCE)
+        rows = load.rows
+        keys, sequence = _numbers(rows, KEY), _numbers(rows, SEQUENCE)
         np.maximum.at(self._largest, keys, sequence)
         winners = np.flatnonzero(sequence == self._largest[keys])
         touched = keys[winners]
@@ -72,11 +82,12 @@ class Oracle:
         """The live rows, a table per load that has some."""
         tables = []
         for number, load in enumerate(self._loads):
-            rows = np.sort(self._row[self._load == number])
-            if len(rows) and not load.is_delete:
-                mask = np.zeros(len(load.rows), dtype=np.bool_)
-                mask[rows] = True
-                tables.append(load.rows.filter(pa.array(mask)))
+            places = np.sort(self._row[self._load == number])
+            if len(places) and not load.is_delete:
+                rows = load.rows
+                mask = np.zeros(len(rows), dtype=np.bool_)
+                mask[places] = True
+                tables.append(rows.filter(pa.array(mask)))
         return tables
 
     def differences(

@@ -277,6 +277,11 @@ class Segment:
         """The key index, mapped and verified (computed when inline)."""
         return self._computed_index() if self.meta.home == INLINE else self.read_index()
 
+    @property
+    def index_in_memory(self) -> KeyIndex | None:
+        """The key index if it was read or made before, None otherwise."""
+        return self.__dict__.get("index")
+
     def forget_index(self) -> None:
         """Drops a key index from memory if its file has it too."""
         if self.meta.home != INLINE:

@@ -28,6 +28,7 @@ TINY = Sizes(
     lookups=100,
     writer_loads=4,
     rounds_max=3,
+    client_seconds=0.05,
     growth=(200, 500),
 )
 

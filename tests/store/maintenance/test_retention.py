@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from seqstore import (
     Store,
     Table,
     TableSchema,
+    UnavailableError,
     VersionExpiredError,
     parse_type,
 )
@@ -93,6 +95,15 @@ def test_the_retention_is_a_table_property(store: Store) -> None:
     table = make(store, 2, version_retention_seconds="0")
     table.optimize(full=True)
     assert table.vacuum().oldest == 4
+
+
+def test_a_lock_file_that_cannot_be_used_is_named(store: Store) -> None:
+    table = make(store, 1)
+    path = store.path / "locks" / f"vacuum-{table.id}"
+    path.mkdir(parents=True)
+    with pytest.raises(UnavailableError, match=re.escape(str(path))) as caught:
+        table.vacuum()
+    assert caught.value.kind == "disk"
 
 
 def test_a_held_version_stays_and_goes_when_it_is_let_go(store: Store) -> None:

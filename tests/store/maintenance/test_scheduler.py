@@ -124,6 +124,44 @@ def test_few_dead_rows_of_a_large_segment_wait_for_leisure(
         assert table.check() == []
 
 
+def depth_of(table: Table) -> int:
+    """The most segments that have rows around one key code."""
+    indexes = [live.segment.index for live in table.state().segments.values()]
+    ends = [(int(index.codes[0]), int(index.codes[-1])) for index in indexes]
+    return max(sum(first <= code <= last for first, last in ends) for code, _ in ends)
+
+
+def test_large_segments_that_overlap_are_merged_until_few_do(store: Store) -> None:
+    """Each look-up tries every segment whose range has the key: 100 of them, one after another."""
+    settings = Settings(segment_rows=100, inline_bytes_max=0)
+    with Store.open(store.path, settings=settings) as small:
+        table = make(small)
+        for number in range(60):
+            table.upsert(pa.table({"k": [each * 60 + number for each in range(100)], "v": [number] * 100}))
+        small.maintainer.wait()
+        table.get(pa.table({"k": [1]}))
+        maintain(table)
+        assert depth_of(table) <= 16
+        assert len(table.state().segments) == 60
+        found = table.scan(["k", "v"]).read_all()
+        assert sorted(zip(*found.to_pydict().values(), strict=True)) == [(k, k % 60) for k in range(6_000)]
+        assert maintain(table) == []
+        moved = sum(done.metrics.rows_total for done in table.history() if done.operation == "OPTIMIZE")
+        assert moved <= 2 * 6_000, "each row once or twice"
+
+
+def test_large_segments_without_overlap_are_left_as_they_are(store: Store) -> None:
+    with Store.open(store.path, settings=Settings(segment_rows=100, inline_bytes_max=0)) as small:
+        table = make(small, disable_auto_compaction="true")
+        for number in range(40):
+            load(table, number * 2, 100)
+        table.optimize(full=True)
+        alter(table, [set_properties({"disable_auto_compaction": "false"})])
+        table.get(pa.table({"k": [1]}))
+        assert (depth_of(table), len(table.state().segments)) == (1, 40)
+        assert maintain(table) == []
+
+
 def test_the_last_dead_rows_leave_a_table_that_nobody_loads(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

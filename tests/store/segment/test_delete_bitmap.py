@@ -59,21 +59,43 @@ def test_reading_the_chain_is_uniting_everything(additions: list[dict[str, set[i
         assert as_sets(unite(hidden_of(stored[v]) for v in chain(version) if v in stored)) == union
 
 
-@given(st.integers(1, 100), st.lists(st.sets(st.integers(0, 99), max_size=30), max_size=5), st.data())
-def test_a_delete_vector_is_a_set_of_rows(rows: int, steps: list[set[int]], data: st.DataObject) -> None:
+@given(
+    st.integers(1, 3_000),
+    st.lists(st.tuples(st.sets(st.integers(0, 2_999), max_size=400), st.booleans()), max_size=8),
+    st.data(),
+)
+def test_a_delete_vector_is_a_set_of_rows(
+    rows: int, steps: list[tuple[set[int], bool]], data: st.DataObject
+) -> None:
+    """Few rows are kept beside the bits, many are among them; looks at some vectors make bits of both."""
     vector, hidden = DeleteVector(rows), set[int]()
-    for step in steps:
-        chosen = {row for row in step if row < rows}
-        before, was = vector, set(hidden)
-        vector = vector.hide(positions(chosen))
-        hidden |= chosen
-        assert set(before.hidden_positions().tolist()) == was, "vectors are values"
-        assert set(vector.hidden_positions().tolist()) == hidden
-        assert (vector.hidden, vector.live_count) == (len(hidden), rows - len(hidden))
     everything = np.arange(rows, dtype=np.uint32)
-    assert vector.is_live(everything).tolist() == [row not in hidden for row in range(rows)]
+    earlier: list[tuple[DeleteVector, set[int]]] = []
+    for step, is_looked_at in steps:
+        chosen = {row for row in step if row < rows}
+        earlier.append((vector, set(hidden)))
+        all_live = not chosen & hidden and data.draw(st.booleans())
+        vector = vector.hide(positions(chosen), all_live=all_live)
+        hidden |= chosen
+        assert (vector.hidden, vector.live_count) == (len(hidden), rows - len(hidden))
+        assert vector.is_live(everything).tolist() == [row not in hidden for row in range(rows)]
+        if is_looked_at:
+            assert set(vector.hidden_positions().tolist()) == hidden
+    for before, was in data.draw(st.permutations(earlier)):
+        assert vector.hidden_since(before).tolist() == sorted(hidden - was)
+        assert before.hidden_positions().tolist() == sorted(was), "vectors are values"
     start = data.draw(st.integers(0, rows - 1))
     length = data.draw(st.integers(0, rows - start))
     mask = vector.live_mask(start, length)
     shown = [True] * length if mask is None else mask.to_pylist()
     assert shown == [row not in hidden for row in range(start, start + length)]
+
+
+def test_small_additions_share_the_bits() -> None:
+    """A copy of all bits for each load and segment made loads grow with the table."""
+    vector = DeleteVector(1_000_000).hide(np.arange(0, 1_000_000, 100, dtype=np.uint32))
+    mask = vector.live_mask(0, 64)
+    assert mask is not None
+    later = vector.hide(np.array([7, 3], dtype=np.uint32), all_live=True)
+    assert later.is_live(np.array([3, 4, 7, 100], dtype=np.uint32)).tolist() == [False, True, False, False]
+    assert later.hidden_since(vector).tolist() == [3, 7]
