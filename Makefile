@@ -86,8 +86,9 @@ bench-quick: $(VENV)/.installed-bench ## the same, small, in five minutes
 	@$(BIN)/python -m bench.run --quick $(BENCH)
 
 # Each format runs with the Spark that it supports.
-bench-spark: $(VENV)/.installed-bench $(VENV)-spark-4.2.0/.installed $(VENV)-spark-3.5.8/.installed ## the formats on Spark: Delta, Hudi, Paimon, Iceberg (an hour)
-	@$(BIN)/python -m bench.spark --peer delta=$(VENV)-spark-4.2.0/bin/python $(foreach format,hudi paimon iceberg,\
+bench-spark: $(VENV)/.installed-bench $(foreach spark,4.2.0 4.1.4 3.5.8,$(VENV)-spark-$(spark)/.installed) ## the formats on Spark: Delta, Hudi, Paimon, Iceberg (an hour)
+	@$(BIN)/python -m bench.spark --peer delta=$(VENV)-spark-4.2.0/bin/python \
+		--peer iceberg=$(VENV)-spark-4.1.4/bin/python $(foreach format,hudi paimon,\
 		--peer $(format)=$(VENV)-spark-3.5.8/bin/python) $(BENCH)
 
 bench-compare: setup ## two commits in turns, A=... and B=... (B: this one); exit code 3 when a workload lost a tenth

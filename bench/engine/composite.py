@@ -85,13 +85,10 @@ def _checking(read: Callable[[pa.Table], Any], wanted: pa.Table, base: pa.Table)
 def _from_duckdb(duck: duckdb.DuckDBPyConnection, wanted: pa.Table) -> pa.Table:
     if len(wanted) == 1:
         [key] = wanted.to_pylist()
-        found = duck.execute(
-            f"SELECT * FROM t WHERE {' AND '.join(f'{name} = ?' for name in _KEY)}", [*key.values()]
-        )
-    else:
-        duck.register("wanted", wanted)
-        found = duck.execute(f"SELECT t.* FROM t JOIN wanted USING ({', '.join(_KEY)})")
-    return found.to_arrow_table()
+        condition = " AND ".join(f"{name} = ?" for name in _KEY)
+        return duck.sql(f"SELECT * FROM t WHERE {condition}", params=[*key.values()]).to_arrow_table()
+    duck.register("wanted", wanted)
+    return duck.sql(f"SELECT t.* FROM t JOIN wanted USING ({', '.join(_KEY)})").to_arrow_table()
 
 
 class _PackedRows:

@@ -19,7 +19,7 @@ from bench.inputs.oracle import LoadedRows
 from bench.inputs.orders import table_schema
 from bench.limits import floors
 from bench.trials.trial import Contender, Goal, Trial
-from seqstore import Store, Table
+from seqstore import Settings, Store, Table
 
 _UPSERTS: Final = 5
 _SCANS: Final = 5
@@ -27,7 +27,8 @@ _STEADY_SECONDS: Final = 60.0  # times `Sizes.client_seconds`
 _LOADS_A_SECOND: Final = 50
 _POOL: Final = 64
 # A day, of which all versions of the first hours stay, then fewer.
-_KEPT: Final = {"version_retention_seconds": "30", "version_thinning": "2:1,10:10", "vacuum_seconds": "5"}
+_KEPT: Final = {"version_retention_seconds": "30", "version_thinning": "2:1,10:10"}
+_SETTINGS: Final = Settings(vacuum_seconds=5)
 _KEPT_INPUT_SECONDS: Final = 10.0
 
 _FORMS: Final = {
@@ -85,7 +86,7 @@ def disk_beside_loads(site: Site, slow: bool) -> Iterator[Trial]:
     seconds = _STEADY_SECONDS * site.sizes.client_seconds
     loads: list[LoadedRows] = [LoadedRows(site.base)]
     with ExitStack() as closing:
-        store = closing.enter_context(Store.open(site.new_path("steady")))
+        store = closing.enter_context(Store.open(site.new_path("steady"), settings=_SETTINGS))
         store.create_database("bench")
         table = store.create_table(NAME, table_schema(**_KEPT))
         table.upsert(site.base)

@@ -51,7 +51,7 @@ PACKAGES: Final = {
     "delta": ("io.delta:delta-spark_2.13:4.4.0",),  # Spark 4.2
     "hudi": ("org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0",),  # Spark 3.5
     "paimon": ("org.apache.paimon:paimon-spark-3.5:0.9.0",),  # Spark 3.5
-    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.12.0",),  # Spark 3.5
+    "iceberg": ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",),  # Spark 4.1
 }
 
 
