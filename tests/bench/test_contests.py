@@ -90,7 +90,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 
 # The short form leaves out what differs from others by numbers alone, and what all peers run together anyway.
-_ALIKE = ("ycsb_b_1", "ycsb_b_8", "ycsb_e_1", "ycsb_f_1")
+_ALIKE = ("ycsb_a_1", "ycsb_b_1", "ycsb_b_8", "ycsb_e_1", "ycsb_f_1", "ycsb_f_8")
 WITH_EVERY_PEER = ("ycsb_a_8", "small_loads_8")
 FEW = [name for name in CONTESTS if not name.endswith("_64") and name not in (*_ALIKE, *WITH_EVERY_PEER)]
 
@@ -102,6 +102,7 @@ def test_all_that_take_part_end_right(site: Site, name: str) -> None:
     assert_all_end_right(result)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WITH_EVERY_PEER)
 def test_every_peer_that_is_installed_serves_several_clients(site: Site, name: str) -> None:
     [result] = run.run_workloads(site, [CONTESTS[name]])
@@ -166,6 +167,7 @@ def test_another_order_begins_anew(tmp_path: Path, fresh: bool) -> None:
     assert Journal(path, {"seed": 1 if fresh else 2}, is_fresh=fresh).results == []
 
 
+@pytest.mark.long
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     words = ["--quick", "--rows", "2000", "--peers", "sqlite", "--only", "cdc_1k", "cdc_100k", "lake_fact"]
     paths = [

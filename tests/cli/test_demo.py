@@ -236,6 +236,7 @@ def test_engine_counts_what_a_plain_model_counts(small: EventStream, tmp_path: P
     assert told == expected
 
 
+@pytest.mark.long
 def test_a_small_run_tells_both_stories(tmp_path: Path) -> None:
     shown, printed = screen()
     run(tmp_path / "data", flights=1500, with_spark=False, screen=shown)

@@ -136,6 +136,7 @@ def test_a_first_create_database_makes_the_store(run: Invoke, text: str) -> None
     assert run("sql", "-e", text, "-e", "SHOW DATABASES").exit_code == 0
 
 
+@pytest.mark.long
 def test_sql_loads_files_below_an_allowed_path(run: Invoke, tmp_path: Path) -> None:
     rows = tmp_path / "in" / "rows.csv"
     rows.parent.mkdir()

@@ -90,6 +90,7 @@ def assert_loaded_once(store: Store, rows: int = ROWS) -> None:
     assert {path.stem for path in found} <= live
 
 
+@pytest.mark.long
 def test_a_job_killed_while_it_reads_is_run_again_by_the_next_server(store: Store, files: Path) -> None:
     """Its readers end with it; nothing of it is seen before the second run has ended."""
     job_id = submit(store, spec(files), [str(files)], "root")
@@ -177,6 +178,7 @@ def test_a_job_that_ends_every_process_is_given_up(store: Store, files: Path) ->
     )
 
 
+@pytest.mark.long
 def test_a_server_killed_with_its_jobs_goes_on_with_them(store: Store, files: Path, tmp_path: Path) -> None:
     """LOAD LABEL over MySQL, then kill -9 of server and job, then another server."""
     config = tmp_path / "conf.toml"
@@ -224,6 +226,7 @@ def wait_over_mysql(store: Store, connection: pymysql.Connection, files: Path) -
     assert (line["State"], line["Progress"], line["ErrorMsg"]) == ("FINISHED", "100.00% (4/4)", None)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_flights_through_a_broker_load_on_spark_that_is_killed_end_as_the_source(tmp_path: Path) -> None:
     """The driver dies with kill -9, and Spark with it. Late, shuffled, repeated events as files of two

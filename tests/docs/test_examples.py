@@ -105,6 +105,7 @@ def test_examples_print_what_the_page_shows(
     run_page(page, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 def test_examples_with_spark_print_what_the_page_shows(tmp_path: Path) -> None:

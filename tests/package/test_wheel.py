@@ -218,6 +218,7 @@ def test_the_command_line_runs_as_script_and_as_module(installed: Environment) -
     assert "stream-load" in script
 
 
+@pytest.mark.long
 def test_a_zip_of_the_package_runs_as_py_files_of_spark_do(
     installed: Environment, bare: Environment, files: list[str], tmp_path: Path
 ) -> None:
@@ -247,6 +248,7 @@ def test_the_users_program_runs(installed: Environment) -> None:
     assert installed.run(installed.python, "user_program.py")
 
 
+@pytest.mark.long
 def test_a_users_type_checker_sees_the_types(installed: Environment, tmp_path: Path) -> None:
     """mypy passes the program with every public function, and refuses each of the wrong calls."""
     pytest.importorskip("mypy")

@@ -58,6 +58,7 @@ def javascript(server: MysqlServer) -> Any:
     return json.loads(printed(node, str(directory / "client.js"), str(server.port), str(directory)))
 
 
+@pytest.mark.long
 def test_mysql2_and_sequelize(javascript: Any) -> None:
     """Sequelize's sync was refused for PRIMARY KEY, its transactions for READ COMMITTED."""
     assert javascript["text"] == [ROW, {**dict.fromkeys(ROW), "k": 2}]

@@ -46,6 +46,7 @@ def keys(store: Store, name: str) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_spark_reads_over_jdbc_and_pushes_filters(read: Callable[..., DataFrame]) -> None:
     rows = {row["k"]: tuple(row) for row in read(dbtable="t").collect()}
     assert rows == {

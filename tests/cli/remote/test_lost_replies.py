@@ -403,6 +403,7 @@ def test_a_client_that_renews_keeps_what_it_holds(store: Store, stored: Table) -
         remote.close()
 
 
+@pytest.mark.long
 def test_handles_that_are_dropped_are_released(remote: RemoteStore, stored: Table) -> None:
     table = remote.table("db.t")
     for _ in range(2_100):  # more than a client may hold

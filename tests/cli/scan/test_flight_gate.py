@@ -212,6 +212,7 @@ def test_connections_of_a_user_are_bounded(store: Store) -> None:
         assert held
 
 
+@pytest.mark.long
 def test_a_client_that_reads_no_rows_ends_with_its_connection(store: Store) -> None:
     """It kept its version, and its place, for as long as it liked."""
     sessions = ServerSessions(store)

@@ -91,6 +91,7 @@ def refused(reply: Any, told: str) -> None:
     assert told in reply["Message"], reply
 
 
+@pytest.mark.long
 def test_one_endless_line_is_refused_in_every_compression(server: ServerProcess) -> None:
     for name in COMPRESSORS:
         body = bomb(name, b"\0")

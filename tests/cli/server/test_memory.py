@@ -153,6 +153,7 @@ def upload(server: ServerProcess, body: Body, **headers: str) -> int:
     return peak_bytes(server)
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_body(server: ServerProcess) -> None:
     """Some gathered batches more take no more memory."""
     small, large = (upload(server, Body(megabytes, as_csv)) for megabytes in (100, 200))
@@ -161,6 +162,7 @@ def test_memory_does_not_grow_with_the_body(server: ServerProcess) -> None:
     assert large - small < 64 * MEGABYTE, told
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["json", "two phases", "arrow", "parquet", "orc"])
 def test_memory_is_bounded_for_other_bodies(server: ServerProcess, kind: str, tmp_path: Path) -> None:
     """Of more than one gathered batch; of files with one row group or stripe, as some writers make."""

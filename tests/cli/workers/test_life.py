@@ -287,6 +287,7 @@ def begin_load(server: WorkerServer) -> socket.socket:
     return slow
 
 
+@pytest.mark.long
 def test_sigterm_stops_all_within_their_time(tmp_path: Path, data: Path) -> None:
     """A load that waits for its client is aborted after `stop_seconds`; a query ends at once."""
     config = write_settings(tmp_path / "server.toml", stop_seconds=STOP_SECONDS)

@@ -90,6 +90,7 @@ def test_objects_are_loaded_by_patterns_and_their_paths(store: Store, bucket: st
     assert_loaded(store, load(store, bucket, "local", allowed))
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_executors_read_objects_too(spark: SparkSession, store: Store, bucket: str) -> None:
     allowed = f"s3://tests?endpoint_override={endpoint(bucket)}"

@@ -49,6 +49,7 @@ def put(topic: Topic, *messages: tuple[bytes, bytes | None]) -> None:
     assert producer.flush(120) == 0
 
 
+@pytest.mark.long
 def test_a_live_topic_of_avro(server: Server, broker: KafkaBroker, registry: RegistryServer) -> None:
     """A table makes itself, its schema changes, the registry goes away, a message cannot be decoded."""
     first, keys = registry.put("people-value", SCHEMA), registry.put("people-key", KEY)

@@ -150,6 +150,7 @@ def started(data: Path, broker: KafkaBroker, topic: str) -> subprocess.Popen[byt
     return subprocess.Popen(line, env={"PYTHONPATH": MODULES, "PATH": ""}, stderr=subprocess.PIPE)
 
 
+@pytest.mark.long
 def test_a_later_follower_fences_an_earlier_one(data: Path, broker: KafkaBroker, topic: str) -> None:
     first = started(data, broker, topic)
     try:
@@ -225,6 +226,7 @@ def test_a_position_behind_an_open_transaction_is_waited_for(
     assert text.startswith(f"the end of the open transaction of db.other to {topic}-other")
 
 
+@pytest.mark.long
 def test_a_transaction_that_stays_open_is_named(
     data: Path, broker: KafkaBroker, topic: str, open_elsewhere: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

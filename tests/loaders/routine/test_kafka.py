@@ -183,6 +183,7 @@ def test_offsets_lost_to_retention_are_never_skipped_silently(job: Job) -> None:
     assert [k for k, _ in job.rows][-1] == 12
 
 
+@pytest.mark.long
 def test_a_topic_that_is_deleted_pauses_and_one_made_anew_is_not_read_on(job: Job) -> None:
     """R34: the pause ends when the topic is back, and then its offsets are another topic's."""
     job.topic.put(["1,1", "2,1"])
@@ -270,6 +271,7 @@ def test_too_many_bad_rows_pause_the_job_after_the_batch(job: Job) -> None:
     assert job.rows == [(1, 1), (2, 1), (3, 1)]
 
 
+@pytest.mark.long
 def test_a_new_key_aborts_the_whole_batch_where_the_policy_is_error(
     server: Server, broker: KafkaBroker
 ) -> None:
@@ -347,6 +349,7 @@ def test_one_topic_fills_many_tables(server: Server, broker: KafkaBroker) -> Non
     server.ask(f"STOP ROUTINE LOAD FOR {name}")
 
 
+@pytest.mark.long
 def test_one_job_reads_all_topics_of_a_pattern(server: Server, broker: KafkaBroker) -> None:
     """R39: topics that are made while it runs too; one that is made anew pauses the job, the others stay"""
     made = [new_job(server, broker) for _ in range(3)]
@@ -380,6 +383,7 @@ def test_one_job_reads_all_topics_of_a_pattern(server: Server, broker: KafkaBrok
     server.ask(f"STOP ROUTINE LOAD FOR {name}")
 
 
+@pytest.mark.long
 def test_where_partitions_begin(server: Server, broker: KafkaBroker) -> None:
     """R24, R25: numbers, words, times; a partition list leaves others alone and must fit the topic."""
     job = new_job(server, broker, partitions=4)
@@ -402,6 +406,7 @@ def test_where_partitions_begin(server: Server, broker: KafkaBroker) -> None:
     assert "there is a custom kafka partition 4 which is invalid for topic" in reason
 
 
+@pytest.mark.long
 def test_a_job_from_a_file_is_run_by_the_server(server: Server, broker: KafkaBroker, tmp_path: Path) -> None:
     """R1, R4: the example of conf/routine, made by the CLI beside the server."""
     topic = Topic(broker.address, "clicks", 2)

@@ -111,6 +111,7 @@ def wait_for_progress(server: Server, topic: Topic) -> None:
     )
 
 
+@pytest.mark.long
 def test_kills_of_server_and_driver_and_a_broker_restart_lose_and_repeat_nothing(
     broker: KafkaBroker, tmp_path: Path
 ) -> None:

@@ -42,6 +42,7 @@ def options(tmp_path: Path, table: Table) -> dict[str, str]:
     return {"path": str(tmp_path / "data"), "table": table.name}
 
 
+@pytest.mark.long
 @pytest.mark.telling
 def test_a_written_frame_raises_them_once(
     spark: SparkSession, counters: LoadCounters, options: dict[str, str]

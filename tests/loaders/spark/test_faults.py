@@ -125,6 +125,7 @@ def test_a_write_whose_commit_is_lost_behind_its_commit_point_is_whole(
     check_written(table, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.crash
 @pytest.mark.telling
 @pytest.mark.timeout(900)

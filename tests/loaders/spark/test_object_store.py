@@ -28,6 +28,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield uri
 
 
+@pytest.mark.long
 def test_executors_write_segments_to_s3_and_read_them_from_there(
     spark: SparkSession, bucket: str, tmp_path: Path
 ) -> None:

@@ -174,6 +174,7 @@ def test_the_command_line_names_it_too(spark: SparkSession, store: Store) -> Non
     assert f"db.t: version 6, {len(table.state(5).segments)} segments to " in done.output
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
 def test_segments_on_an_object_store_are_merged_by_executors(
     spark: SparkSession, settings: Settings, tmp_path: Path

@@ -75,6 +75,7 @@ def test_without_pyspark_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
     assert missing_requirement() == "pyspark is not installed; pip install 'seqstore[spark]'"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_workers_of_this_host_run_the_python_of_the_driver(tmp_path: Path) -> None:
     """Spark takes the first python3 of PATH: another one, where no environment is activated."""

@@ -135,6 +135,7 @@ def test_a_stream_of_some_columns_has_only_these(session: SparkSession, store: S
     assert stream.columns == ["v", "_change_type", "_commit_version", "_commit_timestamp"]
 
 
+@pytest.mark.long
 def test_compactions_bring_nothing(session: SparkSession, store: Store, table: Table, tmp_path: Path) -> None:
     """Scenario 48, its last part."""
     for n in range(4):
@@ -152,6 +153,7 @@ def test_compactions_bring_nothing(session: SparkSession, store: Store, table: T
     ]
 
 
+@pytest.mark.long
 def test_a_schema_change_ends_the_stream_and_a_new_start_goes_on(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
@@ -189,6 +191,7 @@ def test_a_schema_change_ends_the_stream_and_a_new_start_goes_on(
     assert feed.run() == [[("+I", 3, "c", changed + 1)]]
 
 
+@pytest.mark.long
 def test_a_table_made_again_ends_the_stream_and_is_no_continuation_of_it(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:

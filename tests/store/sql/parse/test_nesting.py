@@ -6,7 +6,9 @@ import pytest
 
 from seqstore import InvalidInputError, StoreError
 from seqstore.store.sql import Session
+from tests.weight import by_form
 
+TERMS = by_form(8_000, 20_000)
 _CTES = ", ".join(f"c{i} AS (SELECT * FROM {f'c{i - 1}' if i else 't'})" for i in range(600))
 _DEEP = {
     "sum": "SELECT {sum} FROM t",
@@ -26,7 +28,7 @@ _DEEP = {
 def test_statements_that_are_too_deep_are_refused(session: Session, name: str) -> None:
     """8,000 terms took a minute before DuckDB refused them; 600 queries of a UNION were a defect."""
     list(session.execute("CREATE TABLE t (k INT, v INT) UNIQUE KEY(k); INSERT INTO t VALUES (1, 2)"))
-    text = _DEEP[name].replace("{sum}", "+".join(["v"] * 20_000)).replace("{list}", ", ".join(["v"] * 2_000))
+    text = _DEEP[name].replace("{sum}", "+".join(["v"] * TERMS)).replace("{list}", ", ".join(["v"] * 2_000))
     with pytest.raises(InvalidInputError, match="less deeply nested"):
         list(session.execute(text))
     [rows] = session.execute("SELECT * FROM t")
