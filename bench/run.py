@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +53,7 @@ _QUICK: Final = Sizes(
 )
 # Starting them takes longer than a quick run has.
 _NOT_QUICK: Final = ("pyiceberg", "lance", "clickhouse")
+_ROW_BYTES: Final = 130  # of an order and its entry in the index, with some room
 _LIMITS_ROWS_MAX: Final = 10_000_000
 _USED_SHARE: Final = 0.6  # of a workload's time; the rest is for setting up and checking
 
@@ -203,6 +205,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", choices=list(EVERY), nargs="+", metavar="NAME", help=", ".join(EVERY))
     parser.add_argument("--peers", choices=list(PEERS), nargs="+", metavar="PEER", help=", ".join(PEERS))
     parser.add_argument("--slow", action="store_true", help="slow yardsticks of the engine's workloads too")
+    parser.add_argument("--growth-segment-rows", type=int, help="rows of a segment, of the growth workloads")
     parser.add_argument("--minutes", type=float, help="what the run may take; default: 40, quick 4.5")
     parser.add_argument("--fresh", action="store_true", help="forget what a killed run had finished")
     parser.add_argument("--seed", type=int, default=20_261_121, help="of all rows")
@@ -218,7 +221,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _sizes(given: argparse.Namespace) -> list[Sizes]:
     plain = _QUICK if given.quick else _FULL
-    return [Sizes(**{**plain.__dict__, "rows": rows}) for rows in given.rows or [plain.rows]]
+    chosen = given.growth_segment_rows
+    large = {"segment_rows": chosen, "segment_bytes_max": chosen * _ROW_BYTES} if chosen else {}
+    return [replace(plain, rows=rows, growth_settings=large) for rows in given.rows or [plain.rows]]
 
 
 def main(words: Sequence[str] | None = None) -> int:

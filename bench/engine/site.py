@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -30,7 +30,7 @@ from bench.inputs.orders import (
     update_batches,
 )
 from bench.limits.floors import mapped_batches, write_arrow
-from seqstore import LoadResult, Store
+from seqstore import LoadResult, Settings, Store
 
 NAME: Final = "bench.orders"
 _DELETED_SHARE: Final = 0.025
@@ -55,6 +55,7 @@ class Sizes:
         scale: of TPC-H; below 0.01 its partsupp repeats keys.
         flights: of the demo's; None means all.
         growth: stored rows of the smaller tables of the growth workloads.
+        growth_settings: of their stores, as keywords of `Settings`.
     """
 
     rows: int
@@ -70,6 +71,7 @@ class Sizes:
     scale: float = 1.0
     flights: int | None = None
     growth: Sequence[int] = (1_000_000, 10_000_000, 40_000_000)
+    growth_settings: Mapping[str, int] = field(default_factory=dict)
 
     def rounds(self, wanted: int) -> int:
         return max(1, min(wanted, self.rounds_max))
@@ -78,9 +80,10 @@ class Sizes:
 class OurTable:
     """A table of the engine under test, made if there is none at the path, and what was loaded into it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, settings: Settings | None = None) -> None:
         self.path = path
-        self.store = Store.open(path)
+        self.settings = settings
+        self.store = Store.open(path, settings=settings)
         self.store.create_database("bench", if_not_exists=True)
         self.table = self.store.create_table(NAME, table_schema(), if_not_exists=True)
         self.loads: list[Load] = []
@@ -125,7 +128,7 @@ class GrowingTable(OurTable):
     """
 
     def __init__(self, site: Site, base_size: int) -> None:
-        super().__init__(site.new_path("growing"))
+        super().__init__(site.new_path("growing"), Settings(**site.sizes.growth_settings))
         self.base_size = base_size
         self.is_loaded = False
         self._base = FileRows(site.new_path("base"))
@@ -161,7 +164,7 @@ class GrowingTable(OurTable):
     def reopen(self) -> None:
         """Opens the store as a process would that has just started, and reads a row."""
         self.store.close()
-        self.store = Store.open(self.path)
+        self.store = Store.open(self.path, settings=self.settings)
         self.table = self.store.table(NAME)
         self.table.get(pa.table({KEY: [0]}))
 
