@@ -71,7 +71,7 @@ class Sizes:
     scale: float = 1.0
     flights: int | None = None
     growth: Sequence[int] = (1_000_000, 10_000_000, 40_000_000)
-    growth_settings: Mapping[str, int] = field(default_factory=dict)
+    growth_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def rounds(self, wanted: int) -> int:
         return max(1, min(wanted, self.rounds_max))

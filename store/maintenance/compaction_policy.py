@@ -112,7 +112,7 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
         else:
             whole.append(live)
     chosen = dirty + _smallest(small, policy.segments_max // 2)
-    if not chosen and not state.schema.is_duplicate:  # nobody looks their keys up
+    if not chosen and not state.schema.is_duplicate:  # their keys are generated
         chosen = _overlapping(whole)
     if not chosen:
         return _smallest(guards, policy.segments_max)
@@ -181,7 +181,7 @@ def _smallest(segments: Sequence[LiveSegment], limit: int) -> list[LiveSegment]:
 def _overlapping(segments: Sequence[LiveSegment]) -> list[LiveSegment]:
     """Applies rule 6 to segments whose rows stand in the order of their key codes.
 
-    Segments whose index was not read since the process began count as none: nobody looked up a key.
+    Segments whose index this process has not read are left out: it has no look-ups yet that would be slow.
     """
     known = [(live, index) for live in segments if (index := live.segment.index_in_memory) and len(index)]
     ordered = [(live, index) for live, index in known if index.positions is None]
