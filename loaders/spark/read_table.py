@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 ROUTES: Final = ("auto", "native", "source")
 _FILE, _ROW, _WORDS = "__file", "__row", "__words"
 _MODULUS_GROWTH: Final = 1.05
+_BITS_MAX: Final = 1 << 29  # of one array, 64 MiB: Spark sends it with the tasks
 # Beside the table's columns in a frame with hidden rows; the first is Spark's.
 _TAKEN: Final = frozenset(["_metadata", _FILE, _ROW, _WORDS])
 
@@ -244,14 +245,19 @@ def _files(
 
 
 def _by_size(live: list[LiveSegment], disk: Disk, directory: str) -> list[list[tuple[int, LiveSegment]]]:
-    """Returns files with their sizes in bytes, in groups of different sizes: nearly always one."""
+    """Returns files by their sizes in bytes, in groups of different sizes and few bits: mostly one."""
     groups: list[dict[int, LiveSegment]] = []
+    bits: list[int] = []
     for each in live:
-        size = disk.path(data_name(directory, each.segment.meta)).stat().st_size
-        group = next((group for group in groups if size not in group), None)
-        if group is None:
-            groups.append(group := {})
-        group[size] = each
+        size, rows = disk.path(data_name(directory, each.segment.meta)).stat().st_size, each.segment.rows
+        place = 0
+        while place < len(groups) and (size in groups[place] or bits[place] + rows > _BITS_MAX):
+            place += 1
+        if place == len(groups):
+            groups.append({})
+            bits.append(0)
+        groups[place][size] = each
+        bits[place] += rows
     return [list(group.items()) for group in groups]
 
 

@@ -110,7 +110,7 @@ class DeleteVector:
         live, recent = self._state
         hidden = self.hidden + len(positions)
         if len(recent) + len(positions) <= _RECENT_MAX:
-            recent = np.concatenate((recent, positions), dtype=np.uint32)
+            recent = np.concatenate((recent, positions.astype(np.uint32, copy=False)))
             recent.sort()
             return DeleteVector(self.rows, live, hidden, recent)
         if len(recent):

@@ -473,8 +473,12 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     assert "BatchScan seqstore" not in plan
 
 
-def test_files_of_one_size_keep_their_own_deletes(session: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [1 << 29, 2_500])
+def test_files_of_one_size_keep_their_own_deletes(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
+) -> None:
     """Native reads know a file by its size: two of one size had the bitmap of one of them."""
+    monkeypatch.setattr(importlib.import_module("seqstore.loaders.spark.read_table"), "_BITS_MAX", bits)
     settings = Settings(inline_bytes_max=0, auto_compaction=0)
     with Store.open(tmp_path / "data", settings=settings) as store:
         store.create_database("db")
