@@ -113,7 +113,7 @@ class FileRows:
         return pa.Table.from_batches(mapped_batches(self.directory), schema=SCHEMA)
 
     def forget(self) -> None:
-        """Drops the files from the system's memory, once nobody has them mapped."""
+        """Drops the files from the page cache; files that a reader has mapped stay."""
         for path in self.directory.iterdir():
             with path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

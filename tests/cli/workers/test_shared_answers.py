@@ -134,6 +134,8 @@ def is_loading(server: WorkerServer) -> bool:
 def test_statements_of_a_workload_group_are_counted_over_all_workers(
     server: WorkerServer, places: list[int]
 ) -> None:
+    with closing(server.mysql(places[0])) as root:
+        eventually(lambda: sessions_of(root, "ann") == 0, "end of the connections of the test before")
     with (
         closing(server.mysql(places[0])) as root,
         closing(server.mysql(places[0], user="ann")) as first,
@@ -148,6 +150,12 @@ def test_statements_of_a_workload_group_are_counted_over_all_workers(
             ask(root, f"KILL QUERY {first.thread_id()}")
         assert errors
         eventually(lambda: is_answered(second, "SELECT count(*) FROM db.t"), "free place")
+
+
+def sessions_of(connection: Any, user: str) -> int:
+    """How many sessions a user has in all workers."""
+    found = ask(connection, f"SELECT count(*) FROM information_schema.processlist WHERE USER = '{user}'")
+    return int(found[0][0])
 
 
 def is_answered(connection: Any, text: str) -> bool:
