@@ -83,6 +83,7 @@ class Settings:
         compaction_segments_max: small segments that a table may have before some are merged.
         compaction_deleted_percent: dead rows that a large segment may have before it is rewritten.
         compaction_bytes_per_second: how fast large segments with few dead rows may be rewritten.
+        compression_cold_seconds: age at which segments of tables with `compression = auto` are compressed.
         compaction_process: a process of its own compacts after loads, not threads of the loading one.
         compaction_nice: by how much that process raises its niceness, 0 to 19: higher is lower priority.
         compaction_write_bytes_per_second: how fast compactions of large segments may write on average; 0: as
@@ -130,6 +131,7 @@ class Settings:
     compaction_segments_max: int = 10
     compaction_deleted_percent: int = 30
     compaction_bytes_per_second: int = 4 * _MIB
+    compression_cold_seconds: int = 3600
     compaction_process: bool = False
     compaction_nice: int = 5
     compaction_write_bytes_per_second: int = 0

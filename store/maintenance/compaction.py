@@ -33,7 +33,12 @@ from seqstore.store.conflict.conflict import Conflict, ConflictKind
 from seqstore.store.conflict.conflict_errors import CurrentTransaction, committed_name, error_of
 from seqstore.store.conflict.read_set import INPUT_REWRITTEN
 from seqstore.store.errors import CommitUnknownError
-from seqstore.store.maintenance.compaction_policy import rewritable, small_or_dirty
+from seqstore.store.maintenance.compaction_policy import (
+    MaintenancePolicy,
+    merged_codec,
+    rewritable,
+    small_or_dirty,
+)
 from seqstore.store.maintenance.range_merge import RangeMerge, RunRanges, merged_elsewhere
 from seqstore.store.maintenance.recovery import ending
 from seqstore.store.maintenance.segment_merge import Merged, merge
@@ -197,7 +202,8 @@ class Compaction:
         """Runs step 2."""
         loader = self.table.loader
         settings, name = self.table.settings, self.table.name
-        stager = Stager(state.schema, loader.disk, loader.directory, settings, table=name)
+        codec = merged_codec(inputs, MaintenancePolicy.of(state.schema, settings))
+        stager = Stager(state.schema, loader.disk, loader.directory, settings, table=name, compression=codec)
         if self.elsewhere is not None and self._load is not None:
             ranges = RangeMerge.of(state.schema, inputs, stager, self._load, self.order_by, rule)
             merged = merged_elsewhere(ranges, self.elsewhere(ranges), state, inputs, rule)

@@ -1,4 +1,4 @@
-"""The policy of automatic compaction: which segments to merge, and when, in six rules.
+"""The policy of automatic compaction: which segments to merge, and when, in seven rules.
 
 1. A segment with fewer live rows than half of `segment_rows` is small, one with fewer rows than a tenth tiny.
    Tiny ones are one kind of work, all others another; both kinds run side by side.
@@ -11,6 +11,9 @@
 5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
 6. Where more than 16 larger segments have rows around one key code, the widest eight of them are merged. What
    comes of them share no code, so a look-up tries fewer segments, whatever the table holds.
+7. In a table with `compression = auto`, larger segments older than `compression_cold_seconds` are rewritten
+   as zstd when there is nothing else to do. A merge writes zstd as well when all of its inputs are that old,
+   or are compressed.
 
 Merged segments double in size, so by rule 2 a row is rewritten a few times at most. By rule 3 it is rewritten
 about once for every `compaction_deleted_percent` of the table that are replaced. By rule 6 it is rewritten
@@ -47,6 +50,7 @@ _LEISURE_SHARE: Final = 100  # one row of so many is dead
 _IDLE_SHARE: Final = 10_000  # the same, of a table without loads
 _LEISURE_SECONDS_MIN: Final = 60.0
 _SEGMENTS_AT_ONCE: Final = 8
+_COLD_CODEC: Final = "zstd"
 _OVERLAP_MAX: Final = 16  # larger segments that a look-up of one key tries
 
 
@@ -57,6 +61,7 @@ class MaintenancePolicy:
     Attributes:
         is_automatic: compaction runs after loads.
         segments_max, deleted_percent, bytes_per_second: thresholds of rules 2, 3 and 4.
+        cold_seconds: of rule 7; None where segments stay as they were written.
         version_retention_seconds: how long versions can be read.
         thinning: which versions stay within that time.
     """
@@ -65,6 +70,7 @@ class MaintenancePolicy:
     segments_max: int
     deleted_percent: int
     bytes_per_second: int
+    cold_seconds: int | None
     version_retention_seconds: int
     thinning: tuple[ThinningStep, ...]
 
@@ -77,6 +83,9 @@ class MaintenancePolicy:
             int(given.get(props.COMPACTION_SEGMENTS, settings.compaction_segments_max)),
             int(given.get(props.COMPACTION_DELETED, settings.compaction_deleted_percent)),
             int(given.get(props.COMPACTION_PACE, settings.compaction_bytes_per_second)),
+            int(given.get(props.COMPRESSION_COLD, settings.compression_cold_seconds))
+            if schema.compresses_when_cold
+            else None,
             int(given.get(props.VERSION_RETENTION, settings.version_retention_seconds)),
             parse_thinning(given.get(props.VERSION_THINNING, settings.version_thinning)),
         )
@@ -115,11 +124,29 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
     if not chosen and not state.schema.is_duplicate:  # their keys are generated
         chosen = _overlapping(whole)
     if not chosen:
+        chosen = [live for live in small + whole if is_cold(live, policy)]
+    if not chosen:
         return _smallest(guards, policy.segments_max)
     chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
     rows_so_far = itertools.accumulate(live.segment.rows for live in chosen)
     count = sum(1 for rows in rows_so_far if rows <= _SEGMENTS_AT_ONCE * settings.segment_rows)
     return chosen[: max(count, 1)]
+
+
+def merged_codec(inputs: Sequence[LiveSegment], policy: MaintenancePolicy) -> str | None:
+    """Returns the codec of a merge's outputs by rule 7; None for that of the table."""
+    if policy.cold_seconds is None:
+        return None
+    are_cold = all(live.segment.meta.compression == _COLD_CODEC or is_cold(live, policy) for live in inputs)
+    return _COLD_CODEC if are_cold else None
+
+
+def is_cold(live: LiveSegment, policy: MaintenancePolicy) -> bool:
+    """Returns whether rule 7 compresses a segment."""
+    meta = live.segment.meta
+    if policy.cold_seconds is None or meta.compression != "none" or meta.home == INLINE:
+        return False
+    return made_at(meta.id) <= time.time() - policy.cold_seconds
 
 
 def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:

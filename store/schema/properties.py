@@ -22,6 +22,7 @@ SEQUENCE_TYPE: Final = "function_column.sequence_type"
 STORAGE_FORMAT: Final = "storage_format"
 CLUSTER_BY: Final = "cluster_by"  # column names, separated by commas
 COMPRESSION: Final = "compression"
+COMPRESSION_COLD: Final = "compression_cold_seconds"
 NO_AUTO_COMPACTION: Final = "disable_auto_compaction"
 COMPACTION_SEGMENTS: Final = "compaction_segments_max"
 COMPACTION_DELETED: Final = "compaction_deleted_percent"
@@ -158,7 +159,7 @@ _OURS: Final[dict[str, _Parser]] = {
         {"v2": "arrow", "v3": "arrow", "default": "arrow", "arrow": "arrow", "parquet": "parquet"},
     ),
     COMPRESSION: _one_of(
-        "none, lz4 or zstd",
+        "none, lz4, zstd or auto",
         {
             "none": "none",
             "no_compression": "none",
@@ -167,8 +168,10 @@ _OURS: Final[dict[str, _Parser]] = {
             "lz4": "lz4",
             "lz4f": "lz4",
             "zstd": "zstd",
+            "auto": "auto",
         },
     ),
+    COMPRESSION_COLD: _count,
     NO_AUTO_COMPACTION: _boolean,
     COMPACTION_SEGMENTS: _count,
     COMPACTION_DELETED: _count,

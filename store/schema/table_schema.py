@@ -265,7 +265,14 @@ class TableSchema:
     def compression(self) -> str:
         """Codec of new segments: none, lz4 or zstd. Arrow files default to none: readers map them."""
         chosen = self.properties.get(props.COMPRESSION, "default")
-        return chosen if chosen != "default" else ("none" if self.storage_format == "arrow" else "zstd")
+        if chosen in ("default", "auto"):
+            return "none" if self.storage_format == "arrow" else "zstd"
+        return chosen
+
+    @property
+    def compresses_when_cold(self) -> bool:
+        """Whether segments are written without compression, and as zstd when they are old."""
+        return self.properties.get(props.COMPRESSION) == "auto" and self.storage_format == "arrow"
 
     @cached_property
     def isolation_level(self) -> IsolationLevel:

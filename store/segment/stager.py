@@ -61,7 +61,8 @@ class Staged:
 @dataclass(frozen=True)
 class Stager:
     """Builds segments for one table, under a schema revision; `staging` is the attempt that owns the files,
-    None for this process. `table` is the table's name, which the files state.
+    None for this process. `table` is the table's name, which the files state. `compression` is the codec of
+    the data, None for the table's.
     """
 
     schema: TableSchema
@@ -70,6 +71,7 @@ class Stager:
     settings: Settings
     staging: Attempt | None = None
     table: str = ""
+    compression: str | None = None
 
     def stage(self, *pieces: CheckedRows) -> Staged:
         """Builds the segments of some rows, given as one piece or several in input order.
@@ -170,7 +172,7 @@ class Stager:
             rows: stored columns; a batch if the segment may be inline.
             index: of the stored rows.
             order: the stored rows, in stored order; None for all rows in their own order.
-            compression: of the data; None for the table's.
+            compression: of the data; None for the stager's.
         """
         tombstones = 0
         if DELETE_SIGN in rows.schema.names:
@@ -192,7 +194,7 @@ class Stager:
             )
         else:
             home = schema.storage_format
-            codec = compression or schema.compression
+            codec = compression or self.compression or schema.compression
             # Wide rows make shorter batches.
             batch_rows = max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1)
             meta = SegmentMeta(
