@@ -13,9 +13,7 @@ With radix 8, readers of a thousand versions read some fifteen records, for abou
 bytes.
 
 **In memory.** A `DeleteVector` is one bit per row (1 = live). A scan uses it as an Arrow mask in place, and a
-probe tests positions by shifts. It is immutable: `hide` returns another. A small load hides some rows in each
-of many segments, and copies of all their bits would grow with the table. So the few rows hidden since the
-last copy are a sorted list beside the bits, which both vectors share.
+probe tests positions by shifts. It is immutable: `hide` returns another.
 """
 
 from __future__ import annotations
@@ -30,11 +28,8 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 Positions = npt.NDArray[np.uint32]
-Bits = npt.NDArray[np.uint8]
 HiddenRows = dict[str, BitMap]
 _RADIX: Final = 8
-_RECENT_MAX: Final = 512  # then the vector is copied
-_NO_ROWS: Final[Positions] = np.empty(0, dtype=np.uint32)
 _DENSE: Final = 64  # at one hidden row of so many, a whole-vector operation is faster than single bits
 
 
@@ -85,17 +80,13 @@ def positions_of(rows: BitMap) -> Positions:
 class DeleteVector:
     """Live rows of one segment at one version; immutable. `hidden` and `live_count` are numbers of rows."""
 
-    __slots__ = ("_state", "hidden", "live_count", "rows")
+    __slots__ = ("_live", "hidden", "live_count", "rows")
 
-    def __init__(
-        self, rows: int, live: Bits | None = None, hidden: int = 0, recent: Positions = _NO_ROWS
-    ) -> None:
+    def __init__(self, rows: int, live: npt.NDArray[np.uint8] | None = None, hidden: int = 0) -> None:
         self.rows = rows
         self.hidden = hidden
         self.live_count = rows - hidden
-        # Bits, None where every row is live, and the rows hidden since, ascending. One attribute: `_bits`
-        # replaces both while other threads read.
-        self._state = (live, recent)
+        self._live = live  # None: every row is live
 
     def hide(self, positions: Positions, *, all_live: bool = False) -> DeleteVector:
         """Returns a vector with more rows hidden.
@@ -103,82 +94,48 @@ class DeleteVector:
         Args:
             positions: distinct; some may be hidden already unless `all_live`.
         """
-        if not all_live and self.hidden:
-            positions = positions[self.is_live(positions)]
-        if not len(positions):
+        if not len(positions) or self.hidden == self.rows:
             return self
-        live, recent = self._state
-        hidden = self.hidden + len(positions)
-        if len(recent) + len(positions) <= _RECENT_MAX:
-            recent = np.concatenate((recent, positions.astype(np.uint32, copy=False)))
-            recent.sort()
-            return DeleteVector(self.rows, live, hidden, recent)
-        if len(recent):
-            positions = np.concatenate((recent, positions))
-        return DeleteVector(self.rows, _without(self.rows, live, positions), hidden)
+        live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self._live is None else self._live.copy()
+        newly = len(positions)
+        if not all_live and self._live is not None:
+            newly = int(np.count_nonzero(self.is_live(positions)))
+        if len(positions) * _DENSE >= self.rows:
+            stay = np.ones(len(live) * 8, dtype=np.bool_)
+            stay[positions] = False
+            live &= np.packbits(stay, bitorder="little")
+        else:
+            bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
+            np.bitwise_and.at(live, positions >> np.uint32(3), ~bits)
+        return DeleteVector(self.rows, live, self.hidden + newly)
 
     def is_live(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Returns which of some rows are live."""
-        live, recent = self._state
-        result: npt.NDArray[np.bool_]
-        if live is None:
-            result = np.ones(len(positions), dtype=np.bool_)
-        else:
-            shifted = live[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
-            result = (shifted & np.uint8(1)).view(np.bool_)
-        if len(recent):
-            places = recent.searchsorted(positions)
-            result &= recent.take(places, mode="clip") != positions
-        return result
+        if self._live is None:
+            return np.ones(len(positions), dtype=np.bool_)
+        shifted = self._live[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
+        live: npt.NDArray[np.bool_] = (shifted & np.uint8(1)).view(np.bool_)
+        return live
 
     def live_mask(self, start: int, length: int) -> pa.BooleanArray | None:
         """Returns rows [start, start + length) as an Arrow mask in place, None when all of them are live."""
-        live = self._bits()
-        if live is None:
+        if self._live is None:
             return None
-        mask = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(live)], offset=start)
+        mask = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(self._live)], offset=start)
         return None if mask.true_count == length else mask
 
     def hidden_positions(self) -> Positions:
         """Returns the hidden rows, ascending."""
-        live = self._bits()
-        return _NO_ROWS if live is None else _unset(live, self.rows)
+        if self._live is None:
+            return np.empty(0, dtype=np.uint32)
+        bits = np.unpackbits(self._live, count=self.rows, bitorder="little")
+        return np.flatnonzero(bits == 0).astype(np.uint32)
 
     def hidden_since(self, before: DeleteVector) -> Positions:
         """Returns rows that are live in an earlier vector of the same segment and hidden here, ascending."""
-        if self.hidden == before.hidden:
-            return _NO_ROWS
-        (live, recent), (old, old_recent) = self._state, before._state
-        if live is old:
-            return np.setdiff1d(recent, old_recent, assume_unique=True)
-        live, old = self._bits(), before._bits()
-        if live is None or old is None:
+        if self._live is None or self.hidden == before.hidden:
+            return np.empty(0, dtype=np.uint32)
+        if before._live is None:
             return self.hidden_positions()
-        return _unset(live | ~old, self.rows)
-
-    def _bits(self) -> Bits | None:
-        """Returns all of the vector as bits, which it keeps; None where every row is live."""
-        live, recent = self._state
-        if len(recent):
-            live = _without(self.rows, live, recent)
-            self._state = (live, _NO_ROWS)
-        return live
-
-
-def _without(rows: int, live: Bits | None, positions: Positions) -> Bits:
-    """Returns a copy of some bits, or of bits that are all set, without those at some positions."""
-    left = np.full((rows + 7) // 8, 0xFF, np.uint8) if live is None else live.copy()
-    if len(positions) * _DENSE >= rows:
-        stay = np.ones(len(left) * 8, dtype=np.bool_)
-        stay[positions] = False
-        left &= np.packbits(stay, bitorder="little")
-    else:
-        bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
-        np.bitwise_and.at(left, positions >> np.uint32(3), ~bits)
-    return left
-
-
-def _unset(live: Bits, rows: int) -> Positions:
-    """Returns the positions below `rows` whose bit is not set, ascending."""
-    bits = np.unpackbits(live, count=rows, bitorder="little")
-    return np.flatnonzero(bits == 0).astype(np.uint32)
+        bits = np.unpackbits(before._live & ~self._live, count=self.rows, bitorder="little")
+        return np.flatnonzero(bits).astype(np.uint32)

@@ -67,7 +67,6 @@ def test_reading_the_chain_is_uniting_everything(additions: list[dict[str, set[i
 def test_a_delete_vector_is_a_set_of_rows(
     rows: int, steps: list[tuple[set[int], bool]], data: st.DataObject
 ) -> None:
-    """Few rows are kept beside the bits, many are among them; looks at some vectors make bits of both."""
     vector, hidden = DeleteVector(rows), set[int]()
     everything = np.arange(rows, dtype=np.uint32)
     earlier: list[tuple[DeleteVector, set[int]]] = []
@@ -89,13 +88,3 @@ def test_a_delete_vector_is_a_set_of_rows(
     mask = vector.live_mask(start, length)
     shown = [True] * length if mask is None else mask.to_pylist()
     assert shown == [row not in hidden for row in range(start, start + length)]
-
-
-def test_small_additions_share_the_bits() -> None:
-    """A copy of all bits for each load and segment made loads grow with the table."""
-    vector = DeleteVector(1_000_000).hide(np.arange(0, 1_000_000, 100, dtype=np.uint32))
-    mask = vector.live_mask(0, 64)
-    assert mask is not None
-    later = vector.hide(np.array([7, 3], dtype=np.uint32), all_live=True)
-    assert later.is_live(np.array([3, 4, 7, 100], dtype=np.uint32)).tolist() == [False, True, False, False]
-    assert later.hidden_since(vector).tolist() == [3, 7]
