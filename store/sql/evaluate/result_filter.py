@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate.select import QueryContext
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.translate import check, render, source_name, translate
 from seqstore.store.sql.translate.value_types import column_value_type, note
 from seqstore.store.types.column_types import type_from_arrow
@@ -28,7 +28,7 @@ def filter_result(rows: pa.Table, condition: exp.Expr, context: QueryContext) ->
     tree = exp.select("*").from_(table).where(condition.copy(), copy=False)
     check(tree)
     kinds = {field.name.lower(): column_value_type(type_from_arrow(field.type)) for field in rows.schema}
-    for column in tree.find_all(exp.Column):
+    for column in find_all(tree, exp.Column):
         if column.name.lower() not in kinds:
             raise InvalidInputError(
                 f"unknown column {column.name!r} behind WHERE; there are {', '.join(rows.schema.names)}",

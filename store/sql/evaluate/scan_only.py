@@ -21,7 +21,7 @@ import pyarrow as pa
 from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.first_rows import FIRST_ROWS_MAX, key_order
 from seqstore.store.read.snapshot import Snapshot
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 from seqstore.store.types.fraction_digits import with_fraction_digits
@@ -100,7 +100,7 @@ def choose_first_rows(tree: exp.Query, relations: list[Relation]) -> None:
     rows = bounds[0] + bounds[1]
     if rows > FIRST_ROWS_MAX or not _is_simple(tree, relation, "order"):
         return
-    parts = (part for item in tree.expressions for part in item.find_all(*_NO_FIRST_ROWS))
+    parts = (part for item in tree.expressions for part in find_all(item, *_NO_FIRST_ROWS))
     if not all(isinstance(part, _OF_A_ROW) for part in parts):
         return
     columns = _ordered_columns(tree, relation)

@@ -18,7 +18,7 @@ from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate.connections import Connection
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
@@ -255,9 +255,9 @@ def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
 
 def _names_largeint(tree: exp.Query) -> bool:
     """Returns whether a query names the type LARGEINT, or holds a number that only it can represent."""
-    if any(kind.this is exp.DataType.Type.INT128 for kind in tree.find_all(exp.DataType)):
+    if any(kind.this is exp.DataType.Type.INT128 for kind in find_all(tree, exp.DataType)):
         return True
-    numbers = (node.name for node in tree.find_all(exp.Literal) if not node.is_string)
+    numbers = (node.name for node in find_all(tree, exp.Literal) if not node.is_string)
     return any(len(number) > _BIGINT_DIGITS and number.isdigit() for number in numbers)
 
 

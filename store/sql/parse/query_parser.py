@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp, find_all
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.parse.tokens import TokenStream, parse_tree
 
@@ -69,7 +69,7 @@ def parse_query(stream: TokenStream) -> st.Query:
         stream.at = first
         stream.fail("a query")
     headings = _headings(stream, first)
-    for table in list(tree.find_all(exp.Table)):
+    for table in list(find_all(tree, exp.Table)):
         _drop_dual(table)
     return st.Query(tree, headings, _hinted(tree))
 
@@ -93,7 +93,7 @@ def _hinted(tree: exp.Expr) -> tuple[tuple[str, str], ...]:
     while not isinstance(first, exp.Select) and isinstance(first.this, exp.Expr):
         first = first.this
     hint = first.args.get("hint")
-    for select in tree.find_all(exp.Select):
+    for select in find_all(tree, exp.Select):
         select.set("hint", None)
     return hinted_variables(hint.sql("doris")) if hint is not None else ()
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.dialect import TABLETS
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
 
 _OTHER_CLAUSES: Final = {"with_": "WITH", "distinct": "DISTINCT", "joins": "JOIN", "laterals": "LATERAL VIEW",
@@ -43,7 +43,7 @@ def of_tablets(query: Query, ids: Sequence[int]) -> Query:
 
 def names_tablets(query: Query) -> bool:
     """Returns whether a query reads some tablets of a table."""
-    partitions = (node.args.get("partition") for node in query.tree.find_all(exp.Table))
+    partitions = (node.args.get("partition") for node in find_all(query.tree, exp.Table))
     return any(found is not None and TABLETS in found.meta for found in partitions)
 
 
@@ -57,7 +57,7 @@ def _scanned(tree: exp.Expr) -> exp.Table:
     other = tree.find(*_OTHER_NODES)
     if other is not None:
         raise _no_scan(other.sql("doris")[:100])
-    tables = list(tree.find_all(exp.Table))
+    tables = list(find_all(tree, exp.Table))
     if len(tables) != 1 or not isinstance(tables[0].this, exp.Identifier):
         raise _no_scan(f"{len(tables)} tables")
     if tables[0].args.get("partition") is not None or tables[0].args.get("version") is not None:

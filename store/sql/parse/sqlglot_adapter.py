@@ -6,9 +6,9 @@ where an older version lacks one, its closest equal stands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import sqlglot.expressions
 from sqlglot import parse_one
@@ -18,7 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 __all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
            "TokenError", "TokenType", "TooManyStepsError",
-           "exp", "parse_one", "version_keywords"]  # fmt: skip
+           "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -27,6 +27,7 @@ else:
     _DorisParser = Doris.Parser
 
 
+_Node = TypeVar("_Node", bound="exp.Expr")
 _STEPS_MAX: Final = 200_000  # DATE of DATE doubles its attempts too, and twelve of them must be read
 _STEPS_A_TOKEN: Final = 20  # the statements of the tests need at most 3
 _VERSION: Final = tuple(map(int, sqlglot.__version__.split(".")[:2]))
@@ -46,6 +47,26 @@ def _expressions() -> SimpleNamespace:
 
 if not TYPE_CHECKING:
     exp: Final = _expressions()
+
+
+def walk(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields the nodes of a tree, outer ones first, as the method of sqlglot does; faster.
+
+    A node may be changed while it is the newest one: its children are looked up afterwards.
+    """
+    nodes = [tree]
+    for node in nodes:  # grows
+        yield node
+        for value in node.args.values():
+            if isinstance(value, exp.Expr):
+                nodes.append(value)
+            elif isinstance(value, list):
+                nodes += [child for child in value if isinstance(child, exp.Expr)]
+
+
+def find_all(tree: exp.Expr, *kinds: type[_Node]) -> Iterator[_Node]:
+    """Yields the nodes of some kinds as `walk` does."""
+    return (node for node in walk(tree) if isinstance(node, kinds))
 
 
 class DorisTokenizer(Doris.Tokenizer):

@@ -26,7 +26,7 @@ from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.evaluate.connections import MemoryShare, QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
@@ -330,7 +330,7 @@ class Session:
             return self.transaction.moment
         # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
         trees = list(trees)
-        if sum([len(list(tree.find_all(exp.Table))) for tree in trees]) < 2:
+        if sum([len(list(find_all(tree, exp.Table))) for tree in trees]) < 2:
             return None
         found = [name for tree in trees for name in mentioned_tables(tree)]
         names = {(name.database or self.database, name.name) for name in found}

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.sql.translate.type_search import TypeSearch
@@ -75,7 +75,7 @@ class _Note:
 
 def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
     """Notes types at the divisions of decimals, and turns averages of decimals into such divisions."""
-    divisions, averages = list(tree.find_all(exp.Div)), list(tree.find_all(exp.Avg))
+    divisions, averages = list(find_all(tree, exp.Div)), list(find_all(tree, exp.Avg))
     if not divisions and not averages:
         return
     types = _Types({id(relation.node): relation for relation in relations})

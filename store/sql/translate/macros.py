@@ -17,7 +17,7 @@ from functools import cache
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.cast_macros import CAST_MACROS
 
 # Called by the translation of other functions and operators, not by name.
@@ -502,7 +502,7 @@ def _typed(overload: str) -> list[str]:
 def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
     """Replaces the macro calls in a translated tree for which DuckDB can choose no body, or all of them."""
     unchosen = _calls_on_aggregates(tree)
-    for node in reversed(list(tree.find_all(exp.Anonymous))):
+    for node in reversed(list(find_all(tree, exp.Anonymous))):
         name = str(node.this)
         if (name not in _BY_TEXT and name not in _LEFT_OUT) or not (all_calls or id(node) in unchosen):
             continue
@@ -523,7 +523,7 @@ def check_depth(tree: exp.Expr) -> None:
     """
     growing = growing_names()
     depths: dict[int, tuple[int, int]] = {}  # of the node, and of what it copies
-    for node in tree.find_all(exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case):  # outer ones first
+    for node in find_all(tree, exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case):  # outer ones first
         if isinstance(node, exp.Anonymous) and str(node.this) not in growing:
             continue
         below: exp.Expr = node
@@ -552,7 +552,7 @@ def _copies(node: exp.Expr) -> int:
 def _calls_on_aggregates(tree: exp.Expr) -> set[int]:
     """Returns, by `id`, the calls on an aggregate or window function of the same SELECT."""
     found: set[int] = set()
-    for node in tree.find_all(exp.AggFunc, exp.Window, exp.Anonymous):
+    for node in find_all(tree, exp.AggFunc, exp.Window, exp.Anonymous):
         above = node.parent if is_aggregate(node) else None
         while above is not None and not isinstance(above, exp.Select) and id(above) not in found:
             found.add(id(above))  # other nodes too: the walk from another aggregate ends at one

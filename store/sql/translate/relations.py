@@ -26,7 +26,7 @@ from seqstore.store.schema.column import HIDDEN_COLUMNS
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.dialect import TABLETS
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.types.column_types import ColumnType
 
@@ -176,7 +176,7 @@ def find_relations(
         InvalidInputError: a clause on a table that is not supported.
     """
     found = []
-    for node in list(tree.find_all(exp.Table)):
+    for node in list(find_all(tree, exp.Table)):
         if isinstance(node.this, exp.Anonymous):
             rows = open_function(node.this)
             node.set("this", exp.to_identifier(node.this.name))
@@ -195,7 +195,7 @@ def nodes_by_relation(tree: exp.Expr, count: int) -> list[list[exp.Table]]:
     leaves the argument out.
     """
     nodes: list[list[exp.Table]] = [[] for _ in range(count)]
-    for node in tree.find_all(exp.Table):
+    for node in find_all(tree, exp.Table):
         number = node.meta.get(_NUMBER)
         if number is not None:
             nodes[number].append(node)
@@ -204,7 +204,7 @@ def nodes_by_relation(tree: exp.Expr, count: int) -> list[list[exp.Table]]:
 
 def mentioned_tables(tree: exp.Expr) -> Iterator[TableName]:
     """Yields the tables that a query reads, those of table functions among them; names of CTEs are none."""
-    for node in tree.find_all(exp.Table):
+    for node in find_all(tree, exp.Table):
         if isinstance(node.this, exp.Anonymous):
             first = next(iter(node.this.expressions), None)
             if isinstance(first, exp.Literal) and first.is_string:
@@ -319,9 +319,9 @@ def _version(node: exp.Table, partition: exp.Partition | None) -> Version:
 
 def choose_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
     """Sets the columns that each relation reads: those named anywhere in the query, or all behind a `*`."""
-    mentioned = {node.name.lower() for node in tree.find_all(exp.Identifier)}
-    is_natural = any(join.args.get("method") == "NATURAL" for join in tree.find_all(exp.Join))
-    starred = {node.table.lower() for node in tree.find_all(exp.Column) if isinstance(node.this, exp.Star)}
+    mentioned = {node.name.lower() for node in find_all(tree, exp.Identifier)}
+    is_natural = any(join.args.get("method") == "NATURAL" for join in find_all(tree, exp.Join))
+    starred = {node.table.lower() for node in find_all(tree, exp.Column) if isinstance(node.this, exp.Star)}
     for relation in relations:
         schema = relation.schema
         relation.is_starred = is_natural or relation.alias.lower() in starred or _has_star(relation.node)
@@ -346,14 +346,14 @@ def grouped_columns(tree: exp.Query) -> set[str]:
     These are the columns in GROUP BY, and in SELECT DISTINCT.
     """
     found: list[exp.Expr] = []
-    for select in tree.find_all(exp.Select):
+    for select in find_all(tree, exp.Select):
         if select.args.get("distinct"):
             found += select.expressions
         group = select.args.get("group")
         aliased = {item.alias.lower(): item for item in select.expressions if isinstance(item, exp.Alias)}
-        for node in group.find_all(exp.Column, exp.Literal) if group is not None else ():
+        for node in find_all(group, exp.Column, exp.Literal) if group is not None else ():
             place = int(node.name) if isinstance(node, exp.Literal) and node.name.isdigit() else 0
             if 0 < place <= len(select.expressions):
                 found.append(select.expressions[place - 1])
             found.append(aliased.get(node.name.lower(), node))
-    return {column.name.lower() for item in found for column in item.find_all(exp.Column)}
+    return {column.name.lower() for item in found for column in find_all(item, exp.Column)}

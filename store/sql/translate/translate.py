@@ -16,7 +16,7 @@ from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.parse.nesting import too_deep
-from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp
+from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp, find_all, walk
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
 from seqstore.store.sql.translate.conversions import (
@@ -85,7 +85,7 @@ def translate(
     _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
-    for node in reversed(list(tree.walk(bfs=True))):
+    for node in reversed(list(walk(tree))):
         cancellation.check()
         if isinstance(node, (exp.Anonymous, exp.Is)) or node.key in implicit.PARAMETERS:
             implicit.convert_arguments(node)
@@ -110,7 +110,7 @@ def _check_levels(tree: exp.Expr) -> None:
         InvalidInputError: more than `_LEVELS_MAX` levels.
     """
     levels = {id(tree): 0}
-    for node in tree.walk(bfs=True):  # outer ones first
+    for node in walk(tree):  # outer ones first
         above = node.parent
         is_level = isinstance(node, _LEVELS) and not isinstance(node, (exp.Connector, exp.Paren))
         level = (levels.get(id(above), 0) if node is not tree else 0) + is_level
@@ -126,7 +126,7 @@ def check(tree: exp.Expr) -> None:
         InvalidInputError: names the part that is refused.
     """
     _check_levels(tree)
-    for node in tree.walk():
+    for node in walk(tree):
         if isinstance(node, exp.Query):
             continue
         if isinstance(node, _FORBIDDEN_FUNCTIONS):
@@ -144,7 +144,7 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("WITH TOTALS is not supported; use WITH ROLLUP", kind="not_supported")
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Func):
             raise unknown_function(f"{node.this.name}.{node.expression.name}")
-    for select in tree.find_all(exp.Select):
+    for select in find_all(tree, exp.Select):
         if not select.expressions:
             raise InvalidInputError("expected a select list after SELECT", kind="syntax")
         if select.args.get("into") or select.args.get("locks"):
@@ -203,7 +203,7 @@ def source_name(number: int) -> str:
 def name_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:
     """Spells hidden columns as the sources do, and leaves hidden columns out of `*` unless they are shown."""
     aliases = {relation.alias.lower() for relation in relations}
-    for column in tree.find_all(exp.Column):
+    for column in find_all(tree, exp.Column):
         hidden = hidden_name(column.name)
         if hidden is not None and isinstance(column.this, exp.Identifier):
             column.set("this", exp.to_identifier(shown_name(hidden), quoted=True))
@@ -266,7 +266,7 @@ def render(tree: exp.Expr) -> str:
     Raises:
         InvalidInputError: the tree cannot be written in DuckDB's dialect.
     """
-    for text in list(tree.find_all(exp.Literal)):
+    for text in list(find_all(tree, exp.Literal)):
         if "\0" in text.name:
             text.replace(_around_nul(text.name))
     try:
@@ -412,9 +412,9 @@ def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
     DuckDB resolves such aliases, but does not know their types when it chooses the body of a macro. In GROUP
     BY names of `columns` precede aliases.
     """
-    given = Counter(item.alias.lower() for item in tree.find_all(exp.Alias))
+    given = Counter(item.alias.lower() for item in find_all(tree, exp.Alias))
     columns = columns | {name for name, count in given.items() if count > 1}
-    for select in tree.find_all(exp.Select):
+    for select in find_all(tree, exp.Select):
         # The tables of a subquery are placed once: DuckDB resolves the alias of one.
         known = {
             item.alias.lower(): item.this
@@ -426,7 +426,7 @@ def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
         kept = _expand_group(select, known, columns)
         for clause in ("having", "qualify", "order"):
             node = select.args.get(clause)
-            for column in list(node.find_all(exp.Column)) if node is not None else ():
+            for column in list(find_all(node, exp.Column)) if node is not None else ():
                 name = column.name.lower()
                 if not column.table and name in known and name not in kept and _is_part(column, select):
                     column.replace(exp.paren(known[name].copy()))
@@ -434,7 +434,7 @@ def _expand_aliases(tree: exp.Query, columns: Set[str]) -> None:
 
 def _move_having(tree: exp.Query) -> None:
     """Moves HAVING to WHERE where a SELECT has no groups, as drivers send it for conditions on aliases."""
-    for select in tree.find_all(exp.Select):
+    for select in find_all(tree, exp.Select):
         having = select.args.get("having")
         if having is None or select.args.get("group") is not None or _is_aggregated(select):
             continue
@@ -447,7 +447,7 @@ def _move_having(tree: exp.Query) -> None:
 
 def _is_aggregated(select: exp.Select) -> bool:
     """Returns whether a SELECT has an aggregate of its own, other than over a window."""
-    found = (node for node in select.find_all(exp.AggFunc, exp.Anonymous) if is_aggregate(node))
+    found = (node for node in find_all(select, exp.AggFunc, exp.Anonymous) if is_aggregate(node))
     return any(
         node.find_ancestor(exp.Select) is select and not isinstance(node.parent, exp.Window) for node in found
     )
@@ -458,7 +458,7 @@ def _expand_group(select: exp.Select, known: dict[str, exp.Expr], columns: Set[s
     group = select.args.get("group")
     kept = set()
     items = list(group.expressions) if group is not None else []
-    for each in group.find_all(exp.Rollup, exp.Cube) if group is not None else ():
+    for each in find_all(group, exp.Rollup, exp.Cube) if group is not None else ():
         items += each.expressions
     for item in items:
         name = item.name.lower() if isinstance(item, exp.Column) and not item.table else ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from seqstore.store.runtime import cancellation
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, walk
 from seqstore.store.sql.translate.relations import Relation
 from seqstore.store.sql.translate.type_search import TypeSearch
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
@@ -130,7 +130,7 @@ def note_types(tree: exp.Expr, relations: Sequence[Relation]) -> list[str | None
         The types of the columns of a query's result, none when `*` hides them.
     """
     types = _ValueTypes({id(relation.node): relation for relation in relations})
-    for node in reversed(list(tree.walk(bfs=True))):  # leaves first: the search is never deep
+    for node in reversed(list(walk(tree))):  # leaves first: the search is never deep
         cancellation.check()
         if _may_be_known(node):
             note(node, types.find(node))

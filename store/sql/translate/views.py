@@ -16,7 +16,7 @@ from typing import Final
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.query_parser import parse_query
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.parse.tokens import split_statements
 from seqstore.store.sql.translate.relations import VIEW, cte_of, mentioned_tables, refuse_unsupported
@@ -41,7 +41,7 @@ def expand_views(tree: exp.Query, find_view: FindView) -> list[str]:
     """
     expanded: list[str] = []
     aliases: set[str] = set()
-    waiting: list[tuple[exp.Table, tuple[str, ...]]] = [(node, ()) for node in tree.find_all(exp.Table)]
+    waiting: list[tuple[exp.Table, tuple[str, ...]]] = [(node, ()) for node in find_all(tree, exp.Table)]
     while waiting:
         node, chain = waiting.pop()
         within = chain[-1] if chain else ""
@@ -65,8 +65,8 @@ def expand_views(tree: exp.Query, find_view: FindView) -> list[str]:
             )
         aliases.add((node.alias or node.name).lower())
         inner = _placed(node, name, found[1])
-        waiting += [(inside, (*chain, name)) for inside in inner.find_all(exp.Table)]
-    for column in tree.find_all(exp.Column) if aliases else ():
+        waiting += [(inside, (*chain, name)) for inside in find_all(inner, exp.Table)]
+    for column in find_all(tree, exp.Column) if aliases else ():
         if column.args.get("db") and column.table.lower() in aliases:  # db.v.c: known by its alias alone
             column.set("db", None)
             column.set("catalog", None)
@@ -149,7 +149,7 @@ def qualified_text(text: str, tree: exp.Query, database: Callable[[], str]) -> s
     if tree.find(exp.SessionParameter, exp.Parameter) is not None:
         raise InvalidInputError("View's SELECT contains a variable or parameter", kind="not_supported")
     places = []
-    for node in tree.find_all(exp.Table):
+    for node in find_all(tree, exp.Table):
         if isinstance(node.this, exp.Anonymous):
             first = next(iter(node.this.expressions), None)
             if isinstance(first, exp.Literal) and "." not in first.name:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime import cancellation
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.relations import Relation
 
 _Names = tuple[set[str], set[str]]  # of the tables of a SELECT, and of its columns
@@ -20,7 +20,7 @@ def refuse_whole_rows(tree: exp.Query, relations: Sequence[Relation]) -> None:
     """
     tables = {id(relation.node): relation for relation in relations}
     scopes: dict[int, _Names | None] = {}
-    for column in tree.find_all(exp.Column):
+    for column in find_all(tree, exp.Column):
         cancellation.check()
         if not column.table and not isinstance(column.this, exp.Star) and _is_row(column, tables, scopes):
             raise InvalidInputError(

@@ -29,7 +29,7 @@ from seqstore.store.schema.partitions import any_partition_filter, partition_nam
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.winner import order_winner_first
 from seqstore.store.sql.parse.query_parser import has_sources
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.predicates import scan_filter
 from seqstore.store.sql.translate.relations import shown_name
@@ -265,7 +265,7 @@ def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
     if where is None or has_sources(tree) or where.find(exp.Select):
         return None
     alias = target.alias_or_name.lower()
-    for column in where.find_all(exp.Column):
+    for column in find_all(where, exp.Column):
         known = schema.find(column.name)
         if known is None or known.name not in schema.key or column.table.lower() not in ("", alias):
             return None

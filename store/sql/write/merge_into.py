@@ -16,7 +16,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.load.load import LoadResult
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import EVERY_COLUMN
 from seqstore.store.sql.translate.predicates import conjuncts
 from seqstore.store.sql.write.changed_rows import (
@@ -207,7 +207,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
     """Remembers the columns and rows read: those of the source's keys, or the whole table."""
     opened, schema = merge.opened, merge.schema
     reads = opened.isolation.reads
-    mentioned = {column.name for node in (merge.on, *clauses) for column in node.find_all(exp.Column)}
+    mentioned = {column.name for node in (merge.on, *clauses) for column in find_all(node, exp.Column)}
     reads.read_columns(name for name in mentioned if schema.find(name) or hidden_name(name))
     reads_more = any(
         clause_match(clause) is Match.NOT_MATCHED_BY_SOURCE or clause.find(exp.Select) for clause in clauses
@@ -222,7 +222,7 @@ def _log_target(merge: _MergeJoin, clauses: Sequence[exp.When], open_query: Open
             reads.read_keys(arrays, ())
             return
     own_name = opened.name.partition(".")[2]
-    names_target = any(table.name == own_name for table in merge.source.find_all(exp.Table))
+    names_target = any(table.name == own_name for table in find_all(merge.source, exp.Table))
     reads.read_where(None, schema.names if names_target else ())
 
 
@@ -257,7 +257,7 @@ def _source_keys(merge: _MergeJoin) -> list[exp.Expr] | None:
             continue
         for own, other in ((part.this, part.expression), (part.expression, part.this)):
             is_own = isinstance(own, exp.Column) and own.table.lower() == merge.alias.lower()
-            if is_own and not any(_may_be_own(column, merge) for column in other.find_all(exp.Column)):
+            if is_own and not any(_may_be_own(column, merge) for column in find_all(other, exp.Column)):
                 found[own.name.lower()] = other.copy()
     names = [name.lower() for name in merge.schema.key]
     return [found[name] for name in names] if all(name in found for name in names) else None

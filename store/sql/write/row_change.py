@@ -13,7 +13,7 @@ from typing import Final
 from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.conflict.read_set import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import DmlStatement
 from seqstore.store.sql.write.changed_rows import OpenQuery, run_delete, run_update
 from seqstore.store.sql.write.merge_into import run_merge
@@ -60,9 +60,9 @@ def _conditions(tree: exp.Expr) -> Iterator[exp.Expr]:
 def _untestable(condition: exp.Expr, schema: TableSchema) -> str:
     if condition.find(exp.Select):
         return SUBQUERY
-    if condition.find(exp.Rand) or any(c.name.upper() in _RANDOM for c in condition.find_all(exp.Anonymous)):
+    if condition.find(exp.Rand) or any(c.name.upper() in _RANDOM for c in find_all(condition, exp.Anonymous)):
         return NON_DETERMINISTIC
-    names = {name for node in condition.find_all(exp.Column) for name in (node.name, node.table) if name}
+    names = {name for node in find_all(condition, exp.Column) for name in (node.name, node.table) if name}
     columns = [column for name in names if (column := schema.by_name.get(name.lower())) is not None]
     if condition.find(exp.Dot, exp.Bracket) or any(column.type.is_nested for column in columns):
         return COMPLEX_TYPE
