@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from seqstore.store.publish.tombstones import is_below
 from seqstore.store.read.live_segment import LiveSegment
-from seqstore.store.read.table_state import TableState, rows_by_slot
+from seqstore.store.read.table_state import TableState, grouped_by_slot
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector
@@ -246,14 +246,20 @@ def _test_segment(
             lost_to_own = int(np.isin(matches.slots[lost_now], to_own).sum())
             plan.lost_to_own[name] = plan.lost_to_own.get(name, 0) + lost_to_own
             matches, staged_positions = matches.take(~lost_now), staged_positions[~lost_now]
-    for slot, rows in list(rows_by_slot(matches.slots)):
-        live = state.segments[slot]
-        positions = matches.positions[rows]
+    slots, bounds, order = grouped_by_slot(matches.slots)
+    positions = matches.positions
+    if order is not None:
+        positions, staged_positions = positions[order], staged_positions[order]
+    effects = np.full(len(positions), REPLACED, dtype=np.uint8)
+    if segment.meta.tombstones:
+        effects[signs_of(segment, staged_positions) == 1] = DELETED
+    for slot, first, end in zip(slots, bounds, bounds[1:], strict=False):
+        live, own, its = state.segments[slot], positions[first:end], effects[first:end]
         if live.created > state.version:  # an earlier segment of the load, which no reader saw
-            effects = np.full(len(positions), OWN, dtype=np.uint8)
-        else:
-            effects = _effects(live.segment, positions, segment, staged_positions[rows])
-        plan.stored.setdefault(live.segment.meta.id, []).append((positions, effects))
+            its[:] = OWN
+        elif live.segment.meta.tombstones:
+            its[signs_of(live.segment, own) == 1] = UNSEEN
+        plan.stored.setdefault(live.segment.meta.id, []).append((own, its))
 
 
 def _refuse_too_late(
@@ -288,17 +294,6 @@ def _matches(state: TableState, segment: Segment) -> Matches:
 def adds_only(segment: Segment) -> bool:
     """Returns whether no row of a segment can have the key of another row: the keys are generated."""
     return segment.schema.is_duplicate and not segment.meta.tombstones
-
-
-def _effects(
-    stored: Segment, positions: Positions, staged: Segment, staged_positions: Positions
-) -> npt.NDArray[np.uint8]:
-    effects = np.full(len(positions), REPLACED, dtype=np.uint8)
-    if staged.meta.tombstones:
-        effects[signs_of(staged, staged_positions) == 1] = DELETED
-    if stored.meta.tombstones:
-        effects[signs_of(stored, positions) == 1] = UNSEEN
-    return effects
 
 
 def signs_of(segment: Segment, positions: Positions) -> npt.NDArray[np.int8]:

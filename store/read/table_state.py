@@ -43,7 +43,14 @@ from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.runtime.lazy import cached_property
 from seqstore.store.runtime.workers import pool
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.delete_bitmap import DeleteVector, HiddenRows, chain, positions_of, unite
+from seqstore.store.segment.delete_bitmap import (
+    DeleteVector,
+    HiddenRows,
+    are_live,
+    chain,
+    positions_of,
+    unite,
+)
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes
 from seqstore.store.segment.key_index import Matches, Positions, Rows, Run, merge_runs, places_in, probe_runs
@@ -120,10 +127,13 @@ class TableState:
         if len(slots) == 1:
             one = self.segments.get(int(slots[0]))
             return one.deletes.is_live(positions) if one else np.zeros(1, dtype=np.bool_)
+        found, bounds, order = grouped_by_slot(slots)
+        segments = [self.segments.get(slot) for slot in found]
+        vectors = [None if live is None else live.deletes for live in segments]
+        if order is None:
+            return are_live(vectors, bounds, positions)
         result = np.empty(len(slots), dtype=np.bool_)
-        for slot, rows in rows_by_slot(slots):
-            live = self.segments.get(slot)
-            result[rows] = live.deletes.is_live(positions[rows]) if live else False
+        result[order] = are_live(vectors, bounds, positions[order])
         return result
 
     def probe(self, codes: Codes, *, with_sequence: bool = True) -> Matches:
@@ -254,19 +264,29 @@ def _unknown_segment(table_id: int, version: int, segment_id: str) -> Corruption
     return lost_record("versions", key, f"drops segment {segment_id}, which the version before does not have")
 
 
+def grouped_by_slot(slots: npt.NDArray[np.uint32]) -> tuple[list[int], list[int], Rows | None]:
+    """Groups rows by slot.
+
+    Returns:
+        The slots, the bounds of the rows of each, one more than slots, and the rows in this order, ascending
+        within each slot; None for the order as it is.
+    """
+    order = None
+    if not (slots[1:] >= slots[:-1]).all():
+        # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
+        order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
+        slots = slots[order]
+    starts = (slots[1:] != slots[:-1]).nonzero()[0] + 1
+    bounds = [0, *starts.tolist(), len(slots)] if len(slots) else [0]
+    return slots[bounds[:-1]].tolist(), bounds, order
+
+
 def rows_by_slot(slots: npt.NDArray[np.uint32]) -> list[tuple[int, Rows]]:
     """Groups row numbers by slot: (slot, rows in ascending order)."""
-    if len(slots) < 2:
-        return [(int(slot), np.zeros(1, dtype=np.intp)) for slot in slots]
-    if (slots == slots[0]).all():
-        return [(int(slots[0]), np.arange(len(slots)))]
-    # NumPy sorts integers of 16 bits by radix, several times as fast as longer ones.
-    order = np.argsort(slots.astype(np.uint16) if slots.max() < 2**16 else slots, kind="stable")
-    ordered = slots[order]
-    starts = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
-    bounds = [0, *starts.tolist(), len(order)]  # slices take less time than `np.split`
-    found = ordered[bounds[:-1]].tolist()
-    return [(slot, order[first:end]) for slot, first, end in zip(found, bounds, bounds[1:], strict=False)]
+    found, bounds, order = grouped_by_slot(slots)
+    rows = np.arange(len(slots)) if order is None else order
+    # Slices take less time than `np.split`.
+    return [(slot, rows[first:end]) for slot, first, end in zip(found, bounds, bounds[1:], strict=False)]
 
 
 class StateLoader:

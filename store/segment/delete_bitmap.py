@@ -19,7 +19,7 @@ probe tests positions by shifts. It is immutable: `hide` returns another.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -28,8 +28,10 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 Positions = npt.NDArray[np.uint32]
+Mask = npt.NDArray[np.bool_]
 HiddenRows = dict[str, BitMap]
 _RADIX: Final = 8
+_ALL_BUT_ONE: Final = ~np.left_shift(np.uint8(1), np.arange(8, dtype=np.uint8))
 _DENSE: Final = 64  # at one hidden row of so many, a whole-vector operation is faster than single bits
 
 
@@ -77,16 +79,37 @@ def positions_of(rows: BitMap) -> Positions:
     return np.frombuffer(rows.to_array(), dtype=np.uint32)
 
 
-class DeleteVector:
-    """Live rows of one segment at one version; immutable. `hidden` and `live_count` are numbers of rows."""
+def are_live(vectors: Sequence[DeleteVector | None], bounds: Sequence[int], positions: Positions) -> Mask:
+    """Returns which rows of several segments are live, in fewer calls than `DeleteVector.is_live` of each.
 
-    __slots__ = ("_live", "hidden", "live_count", "rows")
+    Args:
+        vectors: of the segments; None for one of which no row counts.
+        bounds: of the rows of each segment among `positions`, one more than vectors.
+    """
+    bits = np.full(len(positions), 0xFF, dtype=np.uint8)
+    places = positions >> np.uint32(3)
+    for vector, first, end in zip(vectors, bounds, bounds[1:], strict=False):
+        if vector is None:
+            bits[first:end] = 0
+        elif vector.bits is not None:
+            bits[first:end] = vector.bits[places[first:end]]
+    live: Mask = ((bits >> (positions & np.uint32(7)).astype(np.uint8)) & np.uint8(1)).view(np.bool_)
+    return live
+
+
+class DeleteVector:
+    """Live rows of one segment at one version; immutable. `hidden` and `live_count` are numbers of rows.
+
+    `bits` has one bit for each row, 1 for a live one; it is None where every row is live.
+    """
+
+    __slots__ = ("bits", "hidden", "live_count", "rows")
 
     def __init__(self, rows: int, live: npt.NDArray[np.uint8] | None = None, hidden: int = 0) -> None:
         self.rows = rows
         self.hidden = hidden
         self.live_count = rows - hidden
-        self._live = live  # None: every row is live
+        self.bits = live
 
     def hide(self, positions: Positions, *, all_live: bool = False) -> DeleteVector:
         """Returns a vector with more rows hidden.
@@ -96,46 +119,45 @@ class DeleteVector:
         """
         if not len(positions) or self.hidden == self.rows:
             return self
-        live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self._live is None else self._live.copy()
+        live = np.full((self.rows + 7) // 8, 0xFF, np.uint8) if self.bits is None else self.bits.copy()
         newly = len(positions)
-        if not all_live and self._live is not None:
+        if not all_live and self.bits is not None:
             newly = int(np.count_nonzero(self.is_live(positions)))
         if len(positions) * _DENSE >= self.rows:
             stay = np.ones(len(live) * 8, dtype=np.bool_)
             stay[positions] = False
             live &= np.packbits(stay, bitorder="little")
         else:
-            bits = np.left_shift(np.uint8(1), (positions & np.uint32(7)).astype(np.uint8))
-            np.bitwise_and.at(live, positions >> np.uint32(3), ~bits)
+            np.bitwise_and.at(live, positions >> np.uint32(3), _ALL_BUT_ONE[positions & np.uint32(7)])
         return DeleteVector(self.rows, live, self.hidden + newly)
 
     def is_live(self, positions: Positions) -> npt.NDArray[np.bool_]:
         """Returns which of some rows are live."""
-        if self._live is None:
+        if self.bits is None:
             return np.ones(len(positions), dtype=np.bool_)
-        shifted = self._live[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
+        shifted = self.bits[positions >> np.uint32(3)] >> (positions & np.uint32(7)).astype(np.uint8)
         live: npt.NDArray[np.bool_] = (shifted & np.uint8(1)).view(np.bool_)
         return live
 
     def live_mask(self, start: int, length: int) -> pa.BooleanArray | None:
         """Returns rows [start, start + length) as an Arrow mask in place, None when all of them are live."""
-        if self._live is None:
+        if self.bits is None:
             return None
-        mask = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(self._live)], offset=start)
+        mask = pa.Array.from_buffers(pa.bool_(), length, [None, pa.py_buffer(self.bits)], offset=start)
         return None if mask.true_count == length else mask
 
     def hidden_positions(self) -> Positions:
         """Returns the hidden rows, ascending."""
-        if self._live is None:
+        if self.bits is None:
             return np.empty(0, dtype=np.uint32)
-        bits = np.unpackbits(self._live, count=self.rows, bitorder="little")
+        bits = np.unpackbits(self.bits, count=self.rows, bitorder="little")
         return np.flatnonzero(bits == 0).astype(np.uint32)
 
     def hidden_since(self, before: DeleteVector) -> Positions:
         """Returns rows that are live in an earlier vector of the same segment and hidden here, ascending."""
-        if self._live is None or self.hidden == before.hidden:
+        if self.bits is None or self.hidden == before.hidden:
             return np.empty(0, dtype=np.uint32)
-        if before._live is None:
+        if before.bits is None:
             return self.hidden_positions()
-        bits = np.unpackbits(before._live & ~self._live, count=self.rows, bitorder="little")
+        bits = np.unpackbits(before.bits & ~self.bits, count=self.rows, bitorder="little")
         return np.flatnonzero(bits).astype(np.uint32)

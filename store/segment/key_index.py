@@ -39,6 +39,7 @@ _MERGE_FAN_IN: Final = 4
 _RUNS_MIN: Final = 8
 _MERGE_ROWS_MAX: Final = 2_000_000
 _PARALLEL_PROBE_KEYS: Final = 20_000
+_FEW_RUNS: Final = 3  # are probed one after the other in less time than together
 _SWEEP_PROBE_KEYS: Final = 100_000  # so many probe keys touch nearly every page of an index
 # Of a radix index; below the two limits a plain binary search is as fast.
 _SLICE_CODES: Final = 64
@@ -117,6 +118,21 @@ class KeyIndex:
     def radix_index(self) -> RadixIndex:
         """The radix index for many probe keys; the index must not be empty."""
         return RadixIndex(self.codes)
+
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The first and the last code; the index must not be empty."""
+        return int(self.codes[0]), int(self.codes[-1])
+
+    def lower_bounds(self, wanted: Codes) -> Rows:
+        """Returns for each code the first entry that is not below it.
+
+        Args:
+            wanted: ascending, none of them outside the range of the codes.
+        """
+        if len(self.codes) >= _CODES_MIN and len(wanted) >= _PROBE_KEYS_MIN:
+            return self.radix_index.find(wanted)
+        return self.codes.searchsorted(wanted)
 
     def row_positions(self, entries: Rows | slice) -> npt.NDArray[np.uint32]:
         """Returns the positions in the segment of some entries of the index."""
@@ -230,6 +246,13 @@ class Run:
         if isinstance(self.slots, int):
             object.__setattr__(self, "members", (self.slots,))
 
+    def may_have(self, code: int) -> bool:
+        """Returns whether a code is within the range of the run."""
+        if not len(self.index.codes):
+            return False
+        first, last = self.index.ends
+        return first <= code <= last
+
     def probe(self, probe_keys: Codes, *, with_sequence: bool = True) -> Matches | None:
         """Returns the entries whose code is among the probe keys, None when there are none.
 
@@ -245,10 +268,7 @@ class Run:
         if probe_keys[0] < codes[0] or probe_keys[-1] > codes[-1]:
             low = int(probe_keys.searchsorted(codes[0]))
             wanted = probe_keys[low : int(probe_keys.searchsorted(codes[-1], side="right"))]
-        if len(codes) >= _CODES_MIN and len(wanted) >= _PROBE_KEYS_MIN:
-            at = index.radix_index.find(wanted)
-        else:
-            at = codes.searchsorted(wanted)
+        at = index.lower_bounds(wanted)
         hits = (codes[at] == wanted).nonzero()[0]  # `at` is in range: no probe key exceeds the last code
         found = None
         if len(hits):
@@ -287,10 +307,59 @@ def probe_runs(runs: Sequence[Run], probe_keys: Codes, *, with_sequence: bool) -
     def probe(run: Run) -> Matches | None:
         return run.probe(probe_keys, with_sequence=with_sequence)
 
-    large = len(probe_keys) >= _PARALLEL_PROBE_KEYS and len(runs) > 1
-    probed = pool().map(probe, runs) if large else map(probe, runs)
+    if len(probe_keys) == 1:
+        code = int(probe_keys[0])
+        probed = [probe(run) for run in runs if run.may_have(code)]
+    elif len(probe_keys) >= _PARALLEL_PROBE_KEYS and len(runs) > 1:
+        probed = list(pool().map(probe, runs))
+    elif len(runs) > _FEW_RUNS and len(probe_keys):
+        whole = [run for run in runs if len(run) and not run.index.has_equal_codes]
+        probed = [_probe_together(whole, probe_keys, with_sequence)]
+        probed += map(probe, [run for run in runs if run.index.has_equal_codes])
+    else:
+        probed = list(map(probe, runs))
     found = [matches for matches in probed if matches is not None]
     return Matches.concatenate(found) if found else Matches.none(with_sequence)
+
+
+def _probe_together(runs: Sequence[Run], probe_keys: Codes, with_sequence: bool) -> Matches | None:
+    """Probes runs without equal codes, none of them empty, with a few calls for each.
+
+    1. Two searches find the probe keys within the range of each run.
+    2. Each run finds the entries of its probe keys; one comparison finds the hits of all runs.
+    3. Runs with a hit read positions and sequences of these entries alone: the others would cost a page each.
+    """
+    firsts, lasts = np.array([run.index.ends for run in runs], dtype=np.uint64).reshape(-1, 2).T
+    starts = probe_keys.searchsorted(firsts)
+    stops = probe_keys.searchsorted(lasts, side="right")
+    tried = (starts < stops).nonzero()[0].tolist()
+    if not tried:
+        return None
+    wanted = list(map(slice, starts[tried].tolist(), stops[tried].tolist()))
+    entries = [runs[i].index.lower_bounds(probe_keys[part]) for i, part in zip(tried, wanted, strict=True)]
+    stored = [runs[i].index.codes.take(at) for i, at in zip(tried, entries, strict=True)]
+    asked = np.concatenate([np.arange(part.start, part.stop) for part in wanted])
+    hits = (np.concatenate(stored) == probe_keys[asked]).nonzero()[0]
+    if not len(hits):
+        return None
+    bounds = np.cumsum([0, *map(len, entries)])
+    cuts = hits.searchsorted(bounds).tolist()
+    at = np.concatenate(entries)[hits]
+    slots = np.empty(len(hits), dtype=np.uint32)
+    positions = at.astype(np.uint32)
+    sequences: list[SequenceVector] = []
+    for i, first, end in zip(tried, cuts, cuts[1:], strict=False):
+        if first == end:
+            continue
+        run, own = runs[i], at[first:end]
+        slots[first:end] = run.slots if isinstance(run.slots, int) else run.slots[own]
+        if run.index.positions is not None:
+            positions[first:end] = run.index.positions[own]
+        if with_sequence and run.index.sequence is not None:
+            sequences.append(run.index.sequence.take(own))
+    return Matches(
+        asked[hits], slots, positions, SequenceVector.concatenate(sequences) if sequences else None
+    )
 
 
 def merge_runs(

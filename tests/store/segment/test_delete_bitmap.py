@@ -11,6 +11,7 @@ from seqstore.store.catalog.version_record import hidden_of, hidden_record
 from seqstore.store.segment.delete_bitmap import (
     DeleteVector,
     HiddenRows,
+    are_live,
     bitmap_of,
     chain,
     children,
@@ -88,3 +89,21 @@ def test_a_delete_vector_is_a_set_of_rows(
     mask = vector.live_mask(start, length)
     shown = [True] * length if mask is None else mask.to_pylist()
     assert shown == [row not in hidden for row in range(start, start + length)]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 99)), st.sets(st.integers(0, 99)))))
+def test_rows_of_several_segments_are_live_as_in_each(
+    segments: list[tuple[bool, set[int], set[int]]],
+) -> None:
+    vectors = [
+        DeleteVector(100).hide(positions(hidden)) if is_there else None for is_there, hidden, _ in segments
+    ]
+    asked = [positions(rows) for _, _, rows in segments]
+    bounds = np.cumsum([0, *map(len, asked)]).tolist()
+    together = are_live(vectors, bounds, np.concatenate([positions(set()), *asked]))
+    expected = [
+        vector is not None and row not in hidden
+        for vector, rows, (_, hidden, _) in zip(vectors, asked, segments, strict=True)
+        for row in rows.tolist()
+    ]
+    assert together.tolist() == expected

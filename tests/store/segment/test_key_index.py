@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqstore.store.segment.key_index import KeyIndex, Run, merge_runs, probe_runs
+from seqstore.store.segment.key_index import KeyIndex, Matches, Run, merge_runs, probe_runs
 from seqstore.store.segment.sequence import SequenceVector
 
 CODES = st.lists(st.integers(0, 30), max_size=20)
@@ -54,6 +56,34 @@ def test_probe_finds_every_row_of_a_code(segments: list[list[int]], probe_keys: 
     runs = tuple(Run(index_of(codes), slot) for slot, codes in enumerate(segments))
     everything = {(s, p) for s, codes in enumerate(segments) for p in range(len(codes))}
     assert found_by(runs, probe_keys) == expected(segments, probe_keys, everything)
+
+
+@given(
+    st.lists(st.tuples(st.sets(st.integers(0, 60), max_size=20), st.booleans()), max_size=10),
+    st.lists(st.integers(0, 60) | st.sampled_from([2**63, 2**64 - 1]), max_size=40),
+    st.booleans(),
+)
+def test_many_runs_are_probed_as_one_by_one(
+    segments: list[tuple[set[int], bool]], probe_keys: list[int], with_sequence: bool
+) -> None:
+    """Runs without equal codes share their comparisons; some have rows in the order of codes."""
+    runs = []
+    for slot, (codes, is_ordered) in enumerate(segments):
+        index = index_of(sorted(codes, key=lambda code: code if is_ordered else -code % 7))
+        runs.append(Run(replace(index, positions=None) if is_ordered else index, slot))
+    ordered = np.sort(np.array(probe_keys, dtype=np.uint64))
+    together = probe_runs(runs, ordered, with_sequence=with_sequence)
+    alone = [run.probe(ordered, with_sequence=with_sequence) for run in runs]
+    found = [each for each in alone if each is not None]
+    expected = Matches.concatenate(found) if found else Matches.none(with_sequence)
+    for name in ("probe_keys", "slots", "positions"):
+        assert getattr(together, name).tolist() == getattr(expected, name).tolist()
+        assert getattr(together, name).dtype == getattr(expected, name).dtype
+    if with_sequence:
+        assert together.sequence is not None
+        assert together.sequence.columns[0].tolist() == expected.sequence.columns[0].tolist()  # type: ignore[union-attr]
+    else:
+        assert together.sequence is None
 
 
 @given(st.lists(CODES, max_size=28), CODES, st.sets(st.tuples(st.integers(0, 27), st.integers(0, 19))))
