@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final, cast
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime.native_file import NativeReader
 
 _PIECE_BYTES: Final = 1 << 20
 _BLOCK_BYTES_MAX: Final = 64 << 20  # Hadoop writes 256 KiB
@@ -162,7 +163,7 @@ def _exactly(body: BinaryIO, size: int, *, may_end: bool = False) -> bytes:
 
 
 def _arrow(codec: str) -> Callable[[BinaryIO], Any]:
-    return lambda body: pa.CompressedInputStream(pa.PythonFile(body, mode="r"), codec)
+    return lambda body: NativeReader(pa.CompressedInputStream(pa.PythonFile(body, mode="r"), codec))
 
 
 _OPENERS: Final[dict[str, Callable[[BinaryIO], Any]]] = {

@@ -20,6 +20,7 @@ import pyarrow as pa
 from seqstore.loaders.avro.messages import UndecodableError, decode
 from seqstore.loaders.avro.writer_schema import avro_library
 from seqstore.loaders.compress import snappy_length
+from seqstore.store.runtime.native_file import read_bytes
 
 BLOCK_BYTES_MAX: Final = 64 << 20  # unfolded or not
 _HEAD_BYTES_MAX: Final = 16 << 20
@@ -129,8 +130,7 @@ def _to_its_end(unfolding: Any, data: bytes) -> bytes:
 
 def _zstandard(data: bytes) -> bytes:
     with pa.input_stream(pa.py_buffer(data), compression="zstd") as stream:
-        found: bytes = stream.read(BLOCK_BYTES_MAX + 1)
-    return found
+        return read_bytes(stream, BLOCK_BYTES_MAX + 1)
 
 
 def _snappy(data: bytes) -> bytes:

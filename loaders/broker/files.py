@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 
 from seqstore.loaders.broker.spec import DataDescription
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, NotFoundError
+from seqstore.store.runtime.native_file import NativeReader
 from seqstore.store.runtime.secrets.references import check_reference
 from seqstore.store.runtime.secrets.words import masked_uri, resolved_uri, uri_references
 
@@ -74,7 +75,7 @@ class InputFile:
         if not self.server:
             return open(self.uri, "rb")
         filesystem, root = pafs.FileSystem.from_uri(self.server)
-        return cast(BinaryIO, filesystem.open_input_file(_below(root, self.key)))
+        return cast(BinaryIO, NativeReader(filesystem.open_input_file(_below(root, self.key))))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import pyarrow.fs as pafs
 from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.runtime.native_file import NativeReader, read_bytes
 from seqstore.store.runtime.secrets.words import masked_uri
 
 _PART: Final = ".part"  # the end of the name of a local file that is not whole
@@ -107,17 +108,17 @@ class Target:
         with file:
             for size in sizes:
                 with self._translated(name, "read"):
-                    data = file.read(size)
+                    data = read_bytes(file, size)
                 yield memoryview(data)
             with self._translated(name, "read"):
-                rest = file.read(1)
+                rest = read_bytes(file, 1)
             yield memoryview(rest)
 
     def read(self, name: str) -> bytes:
         """Returns a whole file; raises as `chunks`."""
         filesystem, root = self._remote
-        with self._translated(name, "read"), filesystem.open_input_stream(f"{root}/{name}") as file:
-            return bytes(file.read())
+        with self._translated(name, "read"), filesystem.open_input_file(f"{root}/{name}") as file:
+            return NativeReader(file).read()
 
     def write(self, name: str, pieces: Iterable[Any]) -> None:
         """Writes a file of some pieces; an error of `pieces` leaves no file.

@@ -32,6 +32,7 @@ import pyarrow.fs as pafs
 from seqstore.store.errors import CorruptionError, InvalidInputError, UnavailableError
 from seqstore.store.runtime.durable_directory import make_directory, sync_path
 from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.runtime.native_file import NativeReader
 from seqstore.store.segment.disk import Disk, NewFile
 
 _COPY_BYTES = 8 * 2**20
@@ -153,7 +154,8 @@ class ObjectDisk(Disk):
         make_directory(path.parent)
         partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.fetching")
         try:
-            with filesystem.open_input_stream(self._object(name)) as source, partial.open("wb") as sink:
+            opened = NativeReader(filesystem.open_input_stream(self._object(name)))
+            with opened as source, partial.open("wb") as sink:
                 shutil.copyfileobj(source, sink, _COPY_BYTES)
             partial.replace(path)
         except FileNotFoundError as error:

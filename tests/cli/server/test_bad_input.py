@@ -18,7 +18,7 @@ from seqstore import Store
 from seqstore.cli.server.memory import keep_little_freed_memory
 from tests.seeds import new_seed
 from tests.support.hostile.bad_requests import BadRequest, bad_request
-from tests.support.hostile.usage import resident_bytes
+from tests.support.hostile.usage import private_bytes, resident_bytes
 from tests.support.http_server import Client, read_answer, serving
 from tests.weight import by_form, torture_minutes
 
@@ -115,8 +115,9 @@ def test_fresh_bad_requests_every_time(store: Store) -> None:
 def test_bad_requests_for_an_hour(store: Store) -> None:
     """`send_all` watches the descriptors. Freed memory is kept as in a server: by default for each thread."""
     keep_little_freed_memory()
-    until, used = time.monotonic() + 60 * torture_minutes(60), 0
+    until, used, mapped = time.monotonic() + 60 * torture_minutes(60), 0, 0
     while time.monotonic() < until:
         send_all(store, seed=new_seed(), count=1000)
-        used = used or resident_bytes()
+        used, mapped = used or resident_bytes(), mapped or private_bytes()
         assert resident_bytes() < used + (512 << 20)
+        assert private_bytes() < mapped + (512 << 20)
