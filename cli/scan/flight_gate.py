@@ -9,7 +9,8 @@ can open, and this gate on the port:
 2. What the client sends is read as HTTP/2 (`RequestFrames`). Before its first login it may have 1 MiB under
    way, afterwards a statement of the longest length; large ones share `_large`.
 3. Each request gets a header with the connection and the client's address, which `caller` reads again.
-4. A client that is silent for too long is disconnected.
+4. A client that is silent for too long is disconnected, within a call earlier than between them
+   (`CallPaces`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.clients.listener import Listener
+from seqstore.cli.scan.call_paces import CallPaces
 from seqstore.cli.scan.request_frames import RequestFrames, RequestRefusedError
 from seqstore.cli.scan.socket_folder import SocketFolder
 from seqstore.store.errors import StoreError, UnavailableError
@@ -143,6 +146,16 @@ class FlightGate:
         if isinstance(found, _Connection):
             found.frames.read(caller.stream)
 
+    def working(self, caller: Caller) -> AbstractContextManager[None]:
+        """Does not count the time of the block as a wait for the client of a call."""
+        found = self._listener.find(caller.number)
+        return found.paces.working(caller.stream) if isinstance(found, _Connection) else nullcontext()
+
+    def waiting(self, caller: Caller) -> AbstractContextManager[None]:
+        """Counts the time of the block, within `working`, as a wait for the client of a call."""
+        found = self._listener.find(caller.number)
+        return found.paces.waiting(caller.stream) if isinstance(found, _Connection) else nullcontext()
+
     def close(self, caller: Caller) -> None:
         """Closes a connection, whose calls end by that."""
         found = self._listener.find(caller.number)
@@ -151,11 +164,16 @@ class FlightGate:
 
     def _connect(self, client: socket.socket, number: int) -> _Connection:
         address = str(client.getpeername()[0])
+        paces = CallPaces(self._limits)
         frames = RequestFrames(
-            self._header, f"{number} {address}", bytes_max=_NEW_BYTES_MAX, streams_max=_STREAMS_MAX
+            self._header,
+            f"{number} {address}",
+            bytes_max=_NEW_BYTES_MAX,
+            streams_max=_STREAMS_MAX,
+            paces=paces,
         )
         inside = self.inside.partition("://")[2]
-        return _Connection(client, address, frames, inside, self._tls, self._limits.idle_seconds_max)
+        return _Connection(client, address, frames, paces, inside, self._tls, self._limits)
 
 
 class _Connection:
@@ -166,16 +184,19 @@ class _Connection:
         client: socket.socket,
         address: str,
         frames: RequestFrames,
+        paces: CallPaces,
         inside: str,
         tls: ssl.SSLContext | None,
-        idle_seconds: float,
+        limits: ConnectionLimits,
     ) -> None:
         self.address = address
         self.frames = frames
+        self.paces = paces
         self._client = client
         self._inside = inside
         self._tls = tls
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = limits.idle_seconds_max
+        self._look_seconds = min(limits.idle_seconds_max, limits.body_idle_seconds)
         self._held = 0  # bytes of `_large`
         self._is_stopped = False
 
@@ -226,13 +247,20 @@ class _Connection:
         return given
 
     def _pass(self, there: _Way, back: _Way) -> None:
-        """Moves bytes until a side closes, or both are silent for too long."""
+        """Moves bytes until a side closes, both are silent for too long, or the client is within a call."""
         ways, has_left = (there, back), False
+        moved = looked = time.monotonic()
         while True:
+            now = time.monotonic()
+            if now - looked >= self._look_seconds:
+                looked = now
+                if late := self.paces.late():
+                    raise RequestRefusedError(late)
             steps = [way.step() for way in ways]
             if any(way.is_over for way in ways):
                 return
             if any(steps):
+                moved = now
                 continue
             if has_left:
                 return
@@ -242,8 +270,8 @@ class _Connection:
                 events[way.sink if way.rest else way.source] |= select.POLLOUT if way.rest else select.POLLIN
             for connection, wanted in events.items():
                 waiting.register(connection, wanted)  # poll reports a closed side in any case
-            found = waiting.poll(self._idle_seconds * 1000)
-            if not found:
+            found = waiting.poll(self._look_seconds * 1000)
+            if not found and time.monotonic() - moved >= self._idle_seconds:
                 return
             has_left = any(event & _GONE for _, event in found)  # nothing more comes, once it is read
 

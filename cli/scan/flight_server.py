@@ -205,24 +205,23 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
 
     @in_call
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        given = descriptor.command or b""
+        gate, caller = self._gate, _login(context).caller
+        upload = WholeUpload(reader, partial(gate.has_all, caller), partial(gate.waiting, caller))
+        with gate.working(caller):
+            writer.write(pa.py_buffer(self._put(context, descriptor.command or b"", upload)))
+
+    def _put(self, context: Any, given: bytes, upload: WholeUpload) -> bytes:
+        """Runs a call that takes rows; returns its reply."""
         if given.startswith(requests.PREFIX):
-            reply = self._remote.put(self._caller(context), given[_PREFIX_BYTES:], reader)
-            writer.write(pa.py_buffer(reply))
-            return
-        reader = WholeUpload(reader, partial(self._gate.has_all, _login(context).caller))
+            return self._remote.put(self._caller(context), given[_PREFIX_BYTES:], upload)
         with _flight_errors():
             if named(given)[0] == COMMAND:
-                writer.write(pa.py_buffer(encoded({1: self._ingest(context, given, reader)})))
-                return
+                return encoded({1: self._ingest(context, given, upload)})
             if named(given)[0] == "CommandPreparedStatementQuery":
-                text = bound_text(_statement(given, _QUERIES), reader)
-                writer.write(pa.py_buffer(encoded({1: text.encode()})))
-                return
+                return encoded({1: bound_text(_statement(given, _QUERIES), upload).encode()})
             text = _statement(given, _UPDATES)
-            texts = list(bound_texts(text, reader)) if parameter_count(text) else [text]
-            rows = self._changed(context, texts)
-        writer.write(pa.py_buffer(encoded({1: rows})))
+            texts = list(bound_texts(text, upload)) if parameter_count(text) else [text]
+            return encoded({1: self._changed(context, texts)})
 
     def _changed(self, context: Any, texts: Sequence[str]) -> int:
         """Runs changes, several as one transaction; returns the number of rows."""

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
+from seqstore.cli.scan.call_paces import CallPaces
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEAD_BYTES: Final = 9
 _DATA, _HEADERS, _RESET, _CONTINUATION = 0, 1, 3, 9
@@ -36,14 +38,16 @@ class RequestFrames:
         name: of the header, in lower case.
         client: its value is this, a space and the number of the stream.
         streams_max: calls of the connection at a time.
+        paces: is told of the calls that the client has not sent all of.
 
     Attributes:
         bytes_max: of calls that have not ended, with their headers.
         bytes: of calls that have not ended.
     """
 
-    def __init__(self, name: str, client: str, *, bytes_max: int, streams_max: int) -> None:
+    def __init__(self, name: str, client: str, *, bytes_max: int, streams_max: int, paces: CallPaces) -> None:
         self._name = _text(name)
+        self._paces = paces
         self._client = client
         self._streams_max = streams_max
         self._streams: dict[int, int] = {}
@@ -55,6 +59,7 @@ class RequestFrames:
         self._read: deque[int] = deque()
         self._head = bytearray()  # the part of the preface or of a frame's head that is here
         self._wanted = len(PREFACE)
+        self._stream = 0  # of the frame
         self._left = 0  # bytes of the frame that are to come
         self._behind = b""  # what follows the frame
         self.bytes_max = bytes_max
@@ -63,6 +68,7 @@ class RequestFrames:
     def end(self, stream: int) -> None:
         """Forgets the bytes of a call that has ended."""
         self._ended.append(stream)
+        self._paces.end(stream)
 
     def read(self, stream: int) -> None:
         """Forgets the bytes of a call up to now, which has read a message."""
@@ -87,6 +93,7 @@ class RequestFrames:
         while place < len(view):
             if self._left:
                 part = view[place : place + self._left]
+                self._paces.arrived(self._stream, len(part))
                 given.append(part)
                 place += len(part)
                 self._left -= len(part)
@@ -102,6 +109,7 @@ class RequestFrames:
                 self._behind = b""
             if not self._left and self._completing:
                 self._complete.add(self._completing)
+                self._paces.end(self._completing)
                 self._completing = 0
         return b"".join(given)
 
@@ -115,8 +123,10 @@ class RequestFrames:
             return head
         self._left = int.from_bytes(head[:3], "big")
         kind, flags, stream = head[3], head[4], int.from_bytes(head[5:], "big") & 0x7FFFFFFF
+        self._stream = stream
         if kind == _RESET and stream in self._streams:
             self._reset.add(stream)
+            self._paces.end(stream)
         if kind not in (_DATA, _HEADERS, _CONTINUATION):
             return head
         self._count(kind, stream)
@@ -143,6 +153,7 @@ class RequestFrames:
         if kind == _HEADERS and stream > self._newest:
             self._newest = stream
             self._streams[stream] = 0
+            self._paces.begin(stream)
         if stream in self._streams:
             self._streams[stream] += self._left + _HEAD_BYTES
             self.bytes += self._left + _HEAD_BYTES

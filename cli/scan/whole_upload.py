@@ -1,4 +1,4 @@
-"""The upload of a call of Arrow Flight, whole or not at all.
+"""The upload of a call of Arrow Flight, whole or not at all, and in time.
 
 gRPC ends the upload of a client that has left as it ends a complete one. So the rows that had arrived would
 count as all of them.
@@ -7,6 +7,7 @@ count as all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from seqstore.store import UnavailableError
@@ -19,11 +20,15 @@ class WholeUpload:
     Args:
         reader: pyarrow's.
         has_all: returns whether the client has sent the end of its upload.
+        waiting: entered while a batch is waited for.
     """
 
-    def __init__(self, reader: Any, has_all: Callable[[], bool]) -> None:
+    def __init__(
+        self, reader: Any, has_all: Callable[[], bool], waiting: Callable[[], AbstractContextManager[None]]
+    ) -> None:
         self._reader = reader
         self._has_all = has_all
+        self._waiting = waiting
 
     @property
     def schema(self) -> Any:
@@ -38,7 +43,8 @@ class WholeUpload:
             UnavailableError: the statement was cancelled, or the client left before the end.
         """
         try:
-            found = self._reader.read_chunk()
+            with self._waiting():
+                found = self._reader.read_chunk()
         except StopIteration:
             cancellation.check()
             if not self._has_all():

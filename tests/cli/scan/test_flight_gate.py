@@ -8,6 +8,7 @@ import random
 import resource
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from seqstore import Session, Store
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.clients.audit_log import FILE, AuditLog
 from seqstore.cli.clients.sessions import ServerSessions
+from seqstore.cli.scan.call_paces import CallPaces
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.cli.scan.request_frames import PREFACE, RequestFrames, RequestRefusedError
 from tests.cli.scan.flight_client import FlightClient, descriptor
@@ -128,6 +130,97 @@ def test_a_client_that_is_silent_is_disconnected_and_connects_again(store: Store
             return True
 
         wait_until(is_answered, "an answer", lambda: f"{server.connections}")
+
+
+@pytest.mark.parametrize("has_user", [True, False])
+def test_a_call_that_a_client_leaves_half_sent_ends(store: Store, has_user: bool) -> None:
+    """Its thread, its memory and its place would be taken until the client leaves."""
+    with serving(store, body_idle_seconds=1) as server:
+        if has_user:
+            stalled = FlightClient(server.port)
+            given = descriptor("CommandStatementUpdate", "INSERT INTO db.t VALUES (?, ?)")
+            rows = pa.record_batch({"k": [700], "v": [1]})
+            writer, reader = stalled.client.do_put(given, rows.schema, stalled.options)
+            writer.write_batch(rows)
+            assert reader.read() is None
+            with pytest.raises(flight.FlightUnavailableError):
+                writer.close()
+        else:
+            with begun(server.port) as client:
+                client.sendall(frame(HEADERS, END_HEADERS, 1, head()))
+                client.sendall(frame(DATA, 0, 1, b"\0\0\0\0\x09half"))
+                until_closed(client)
+        wait_until(lambda: server.connections == 0, "the end", lambda: f"{server.connections}")
+        found = FlightClient(server.port).query("SELECT count(*) AS n FROM db.t WHERE k = 700")
+        assert found.to_pylist() == [{"n": 0}]
+
+
+def test_a_client_that_sends_in_time_may_take_long(store: Store) -> None:
+    with serving(store, body_idle_seconds=1, body_bytes_per_second_min=1) as server:
+        client = FlightClient(server.port)
+        given = descriptor("CommandStatementUpdate", "INSERT INTO db.t VALUES (?, ?)")
+        rows = [pa.record_batch({"k": [each], "v": [1]}) for each in range(800, 812)]
+        writer, reader = client.client.do_put(given, rows[0].schema, client.options)
+        for row in rows:
+            writer.write_batch(row)
+            threading.Event().wait(0.2)  # the pause is what is tested
+        writer.done_writing()
+        assert reader.read() is not None
+        writer.close()
+        found = client.query("SELECT count(*) AS n FROM db.t WHERE k BETWEEN 800 AND 811")
+        assert found.to_pylist() == [{"n": 12}]
+
+
+class _Clock:
+    """Seconds that a test lets pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("seqstore.cli.scan.call_paces.time", self)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    return _Clock(monkeypatch)
+
+
+def test_time_in_which_the_server_works_is_no_wait_for_its_client(clock: _Clock) -> None:
+    paces = CallPaces(ConnectionLimits(body_idle_seconds=60, body_bytes_per_second_min=1000))
+    paces.begin(1)
+    clock.now = 59
+    assert not paces.late()
+    with paces.working(1):
+        clock.now += 3600
+        assert not paces.late()
+        with paces.waiting(1):
+            clock.now += 30
+            paces.arrived(1, 1 << 20)
+            clock.now += 59
+            assert not paces.late()
+            clock.now += 1
+            assert paces.late() == "the client sent nothing for 60 s within a call"
+        clock.now += 3600
+        assert not paces.late()
+    paces.end(1)
+    clock.now += 3600
+    assert not paces.late()
+
+
+def test_a_call_that_trickles_is_late(clock: _Clock) -> None:
+    paces = CallPaces(ConnectionLimits(body_idle_seconds=60, body_bytes_per_second_min=1000))
+    paces.begin(1)
+    paces.begin(3)
+    for _ in range(7):
+        clock.now += 10
+        assert not paces.late() or clock.now > 60
+        paces.arrived(1, 20_000)
+        paces.arrived(3, 1)
+    assert paces.late() == "the client sent 7 bytes of a call in 70 s"
+    paces.end(3)
+    assert not paces.late(), "the other one is fast enough"
 
 
 def test_a_client_without_a_login_sends_little(store: Store) -> None:
@@ -277,7 +370,10 @@ def any_frame(choose: random.Random) -> bytes:
 
 
 def frames(**limits: Any) -> RequestFrames:
-    return RequestFrames(_NAME, "7 10.0.0.1", **{"bytes_max": 1000, "streams_max": 3, **limits})
+    paces = CallPaces(ConnectionLimits())
+    return RequestFrames(
+        _NAME, "7 10.0.0.1", **{"bytes_max": 1000, "streams_max": 3, "paces": paces, **limits}
+    )
 
 
 def test_each_request_gets_the_header_however_its_bytes_arrive() -> None:
