@@ -53,7 +53,8 @@ test-all: lint mariadb classes ## the same with all examples, histories and kill
 # Old versions of other packages call what the newest of their own dependencies deprecate: no errors here.
 test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyproject.toml allows
 	@echo '== pytest, lowest versions'
-	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(LOWEST)/bin/pytest -W default::DeprecationWarning
+	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(LOWEST)/bin/pytest --numprocesses=$(WORKERS) \
+		-W default::DeprecationWarning
 
 lint: setup ## ruff, format check, mypy --strict and the layers
 	@echo '== ruff check'

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from seqstore.store.errors import AccessDeniedError, UnavailableError
+from seqstore.store.errors import AccessDeniedError
 from seqstore.store.remote import requests
 from seqstore.store.remote.address import Address
 from seqstore.store.remote.failures import error_of
@@ -95,7 +95,11 @@ class Link:
         return _reply(result.body)
 
     def call(self, request: dict[str, Any], rows: pa.Table | None) -> dict[str, Any]:
-        """Sends a request, with its rows if it has any, and returns the reply."""
+        """Sends a request, with its rows if it has any, and returns the reply.
+
+        Raises:
+            OSError: the connection broke; `BROKEN` has the other classes.
+        """
         request = {**request, "session": self.session, "released": self.released()}
         if rows is None:
             return self.act(requests.CALL, request)
@@ -109,7 +113,7 @@ class Link:
                 writer.done_writing()
             answer = answers.read()
         if answer is None:
-            raise UnavailableError("the server sent no reply", kind="connection_lost")
+            raise ConnectionError("the server ended the call without a reply")
         return _reply(answer)
 
     def rows(self, request: dict[str, Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -348,6 +349,33 @@ def test_a_server_that_began_anew_knows_no_handles_and_takes_calls(
             snapshot.count()
         assert stored.find_label("open").status == "ABORTED"  # type: ignore[union-attr]
         assert table.upsert(ROW, label="open").version == 4
+
+
+class _EndsWithoutReply:
+    """A client of Arrow Flight whose first upload ends well, and without the reply."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self._is_first = inner, True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def do_put(self, *arguments: Any) -> Any:
+        writer, answers = self._inner.do_put(*arguments)
+        if not self._is_first:
+            return writer, answers
+        self._is_first = False
+        return writer, SimpleNamespace(read=lambda: [answers.read()].clear())
+
+
+def test_a_call_that_ends_without_a_reply_is_asked_for(
+    remote: RemoteStore, stored: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that stops may end a call so. It was an error that did not tell whether the load was applied."""
+    link = remote.connection.link()
+    monkeypatch.setattr(link, "_client", _EndsWithoutReply(vars(link)["_client"]))
+    assert remote.table("db.t").upsert(ROW).version == 3
+    assert stored.version == 3
 
 
 def test_a_server_that_stays_away_is_given_up(proxy: CutProxy, stored: Table) -> None:

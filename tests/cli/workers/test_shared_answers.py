@@ -268,14 +268,14 @@ def test_every_route_has_one_answer_in_all_workers(
     server: WorkerServer, places: list[int], route: tuple[str, str]
 ) -> None:
     """A new route is walked here by itself: its answer is the same in both workers, or it says why not."""
-    minute = None
-    while minute != (minute := int(time.time() // 60)):  # activity is shown by the minute
+    for _ in range(5 if route[0] == "GET" else 1):  # a compaction or a minute may end between two of them
         answers = answers_of(server, places, route)
-        if route[0] != "GET":
+        bodies = [without_time(answer.body) for answer in answers]
+        if bodies[0] == bodies[1]:
             break
     assert answers[0].status == answers[1].status
     if route not in VOLATILE:
-        assert without_time(answers[0].body) == without_time(answers[1].body)
+        assert bodies[0] == bodies[1]
 
 
 def answers_of(server: WorkerServer, places: list[int], route: tuple[str, str]) -> list[Answer]:

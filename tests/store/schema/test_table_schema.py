@@ -76,7 +76,7 @@ REFUSED: list[tuple[list[str], list[str], dict[str, str], str]] = [
     (["k INT", "v VARCHAR(1) DEFAULT ab"], ["k"], {}, "is no VARCHAR(1)"),
     (["k INT", "v DATE DEFAULT CURRENT_TIMESTAMP"], ["k"], {}, "does not fit DATE"),
     (["k INT"], ["k"], {"storage_format": "orc"}, "expected one of arrow, parquet, found 'orc'"),
-    (["k INT"], ["k"], {"compression": "snappy"}, "expected none, lz4 or zstd"),
+    (["k INT"], ["k"], {"compression": "snappy"}, "expected none, lz4, zstd or auto"),
     (["k INT"], ["k"], {"replication_nun": "1"}, "did you mean 'replication_num'?"),
     (["k INT"], ["k"], {"enable_unique_key_merge_on_write": "no"}, "expected true or false, found 'no'"),
     (["k INT"], ["k"], {"dynamic_partition.enable": "true"}, "is not supported"),
