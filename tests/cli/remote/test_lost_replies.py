@@ -371,7 +371,7 @@ class _EndsWithoutReply:
 def test_a_call_that_ends_without_a_reply_is_asked_for(
     remote: RemoteStore, stored: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that stops may end a call so. It was an error that did not tell whether the load was applied."""
+    """A server that stops may end a call so. The error did not tell whether the load was applied."""
     link = remote.connection.link()
     monkeypatch.setattr(link, "_client", _EndsWithoutReply(vars(link)["_client"]))
     assert remote.table("db.t").upsert(ROW).version == 3
