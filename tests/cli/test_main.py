@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,8 @@ HEAVY = {
     "seqstore.loaders.broker", "seqstore.loaders.csv", "seqstore.loaders.json", "seqstore.loaders.routine",
     "seqstore.loaders.spark", "seqstore.store.remote.connection", "seqstore.store.sql.statements.accounts",
 }  # fmt: skip
+if tuple(map(int, version("typer").split(".")[:2])) < (0, 19):
+    HEAVY.discard("rich")  # which it imports at its start
 ENGINE = {"numpy", "pyarrow", "lmdb", "seqstore.loaders", "seqstore.store", "sqlglot"}
 
 

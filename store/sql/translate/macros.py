@@ -25,7 +25,7 @@ INTERNAL: Final = frozenset(
     re.findall(
         r"\w+",
         """
-        acos acosh asin atanh byte_digits conv_of digit_values in_base leading radix signed_in_base
+        acos acosh asin atanh byte_digits conv_of cot digit_values in_base leading radix signed_in_base
         unsigned_of whole_of_digits
         add_date add_date_of as_number at_least_0 beside branch bucket_ceil bucket_floor ceil_at checked clock
         date_of date_trunc date_trunc_of day_ordinal double elements end explode_json_array_double
@@ -215,6 +215,7 @@ d_substring_index(x, d, n) AS CASE
 d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
 d_acos(x) AS CASE WHEN x BETWEEN -1 AND 1 THEN acos(x) END;
 d_acosh(x) AS CASE WHEN x >= 1 THEN acosh(x) END;
+d_cot(x) AS 1 / tan(x);
 d_asin(x) AS CASE WHEN x BETWEEN -1 AND 1 THEN asin(x) END;
 d_atanh(x) AS CASE WHEN x > -1 AND x < 1 THEN atanh(x) END;
 d_strcmp(a, b) AS CASE WHEN a < b THEN -1 WHEN a > b THEN 1 WHEN a = b THEN 0 END;

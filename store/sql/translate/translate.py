@@ -269,6 +269,9 @@ def render(tree: exp.Expr) -> str:
     for text in list(find_all(tree, exp.Literal)):
         if "\0" in text.name:
             text.replace(_around_nul(text.name))
+    for query in list(find_all(tree, exp.Subquery)):
+        if _has_limit(query) and _has_limit(query.unnest()):
+            _move_limits(query)
     try:
         return str(
             tree.sql(dialect="duckdb", identify=True, comments=False, unsupported_level=ErrorLevel.RAISE)
@@ -277,6 +280,21 @@ def render(tree: exp.Expr) -> str:
         raise InvalidInputError(
             f"the query cannot be evaluated: {error or type(error).__name__}", kind="query"
         ) from error
+
+
+def _has_limit(query: exp.Expr) -> bool:
+    return any(query.args.get(name) is not None for name in ("limit", "offset"))
+
+
+def _move_limits(query: exp.Subquery) -> None:
+    """Makes `(SELECT * FROM (q) LIMIT 1)` of `(q) LIMIT 1`: DuckDB 1 refuses that where q has a limit."""
+    outer = exp.select("*").from_(
+        exp.Subquery(this=query.this, alias=exp.TableAlias(this=exp.to_identifier("q")))
+    )
+    for name in ("order", "limit", "offset"):
+        outer.set(name, query.args.get(name))
+        query.set(name, None)
+    query.set("this", outer)
 
 
 def _around_nul(text: str) -> exp.Expr:
@@ -387,7 +405,7 @@ def _log(node: exp.Expr) -> exp.Expr:
 
 
 def _within_domain(node: exp.Expr) -> exp.Expr:
-    """Translates functions that are NULL where they have no value, such as `acos(2)` and `sqrt(-1)`."""
+    """Translates functions that fail in DuckDB where they have no value, such as `acos(2)` and `cot(0)`."""
     return call(f"d_{node.key}", node.this)
 
 
@@ -487,7 +505,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ), implicit.comparison),
     **dict.fromkeys((exp.Ceil, exp.Floor), _rounded_away),
     **dict.fromkeys((exp.Greatest, exp.Least), implicit.extreme),
-    **dict.fromkeys((exp.Acos, exp.Acosh, exp.Asin, exp.Atanh, exp.Sqrt), _within_domain),
+    **dict.fromkeys((exp.Acos, exp.Acosh, exp.Asin, exp.Atanh, exp.Cot, exp.Sqrt), _within_domain),
     exp.Add: _add,
     exp.Between: implicit.between,
     exp.Bracket: _bracket,

@@ -16,8 +16,8 @@ class FlightClient:
     ) -> None:
         scheme = "grpc" if certificate is None else "grpc+tls"
         self.client = flight.connect(f"{scheme}://localhost:{port}", tls_root_certs=certificate)
-        token = self.client.authenticate_basic_token(user, password)
-        self.options = flight.FlightCallOptions(headers=[token])
+        self.token = self.client.authenticate_basic_token(user, password)
+        self.options = flight.FlightCallOptions(headers=[self.token])
 
     def query(self, text: str, name: str = "CommandStatementQuery") -> pa.Table:
         info = self.client.get_flight_info(descriptor(name, text), self.options)

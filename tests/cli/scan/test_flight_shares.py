@@ -26,7 +26,7 @@ def client(server: FlightSqlServer, store: Store, monkeypatch: pytest.MonkeyPatc
 
 
 def asking(client: FlightClient, count: str) -> Any:
-    return flight.FlightCallOptions(headers=[*client.options.headers, (b"endpoints", count.encode())])
+    return flight.FlightCallOptions(headers=[client.token, (b"endpoints", count.encode())])
 
 
 def endpoints(client: FlightClient, text: str, count: str) -> Any:

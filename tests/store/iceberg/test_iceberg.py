@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,7 @@ def test_the_feature_is_listed_and_the_files_go_with_the_table(session: Session)
     assert not Path(line["metadata"]).exists()
 
 
+@pytest.mark.skipif(version("pyiceberg").startswith("0.10."), reason="0.10 reads no deletion vectors")
 def test_an_open_table_is_shown_and_not_copied(session: Session) -> None:
     dicts(
         session,

@@ -408,3 +408,27 @@ def test_a_decimal_without_digits_has_those_of_doris_everywhere(
         "n": "decimal(38,9)", "m": "decimal(38,9)", "p": "decimal(3,0)"}  # fmt: skip
     assert rows("SELECT n, p FROM casted") == [(Decimal("1.234567892"), Decimal(2))]
     assert rows(f"SELECT CAST('[1.25]' AS ARRAY<{word}>)") == [([Decimal("1.250000000")],)]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("(SELECT k FROM t ORDER BY k LIMIT 3) LIMIT 1", [(1,)]),
+        ("(SELECT k AS x FROM t ORDER BY k LIMIT 3) ORDER BY x DESC LIMIT 1", [(3,)]),
+        ("(SELECT k FROM t ORDER BY k LIMIT 3) ORDER BY k LIMIT 1 OFFSET 1", [(2,)]),
+        ("((SELECT k FROM t ORDER BY k LIMIT 1 OFFSET 1)) LIMIT 5", [(2,)]),
+        (
+            "SELECT x.k + 0 FROM ((SELECT k FROM t ORDER BY k LIMIT 3) ORDER BY k DESC LIMIT 2) x ORDER BY 1",
+            [(2,), (3,)],
+        ),
+        (
+            "(SELECT k FROM t ORDER BY k LIMIT 2) UNION ALL (SELECT 7 LIMIT 1) ORDER BY k LIMIT 2",
+            [(1,), (2,)],
+        ),
+    ],
+)
+def test_a_query_in_parentheses_has_a_limit_beside_its_own(
+    rows: Run, query: str, expected: list[tuple[int, ...]]
+) -> None:
+    """DuckDB before 2 refuses the two together."""
+    assert rows(query) == expected
