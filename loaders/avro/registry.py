@@ -131,6 +131,7 @@ class SchemaRegistry:
             with urllib.request.build_opener(*handlers).open(request, timeout=_SECONDS) as answer:
                 told = json.loads(answer.read(_BYTES_MAX))
         except urllib.error.HTTPError as error:
+            error.close()
             if error.code == 404:
                 raise UnknownSchemaError(f"the registry {given.url} has no {what}", kind="schema") from error
             raise self._unavailable(what, f"answers {error.code} {error.reason}") from error

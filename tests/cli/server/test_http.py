@@ -392,6 +392,7 @@ def test_a_graceful_stop_lets_running_loads_end_and_aborts_those_that_need_too_l
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl to make a certificate")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed: apt-get install curl")
 def test_with_a_certificate_the_server_speaks_tls(tmp_path: Path) -> None:
     new_store(tmp_path / "data").close()
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
