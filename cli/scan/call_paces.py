@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from seqstore.cli.clients.admission import ConnectionLimits
@@ -58,23 +58,21 @@ class CallPaces:
         with self._lock:
             self._paces.pop(stream, None)
 
-    @contextmanager
-    def working(self, stream: int) -> Iterator[None]:
+    def working(self, stream: int) -> AbstractContextManager[None]:
         """Stops the clock of a call within the block, but for `waiting`."""
-        self._set(stream, is_waiting=False)
-        try:
-            yield
-        finally:
-            self._set(stream, is_waiting=True)
+        return self._within(stream, is_waiting=False)
+
+    def waiting(self, stream: int) -> AbstractContextManager[None]:
+        """Runs the clock of a call within the block."""
+        return self._within(stream, is_waiting=True)
 
     @contextmanager
-    def waiting(self, stream: int) -> Iterator[None]:
-        """Runs the clock of a call within the block."""
-        self._set(stream, is_waiting=True)
+    def _within(self, stream: int, *, is_waiting: bool) -> Iterator[None]:
+        self._set(stream, is_waiting=is_waiting)
         try:
             yield
         finally:
-            self._set(stream, is_waiting=False)
+            self._set(stream, is_waiting=not is_waiting)
 
     def _set(self, stream: int, *, is_waiting: bool) -> None:
         now = time.monotonic()

@@ -38,7 +38,7 @@ class RequestFrames:
         name: of the header, in lower case.
         client: its value is this, a space and the number of the stream.
         streams_max: calls of the connection at a time.
-        paces: is told of the calls that the client has not sent all of.
+        paces: measures how long calls wait for the rest of what their client sends.
 
     Attributes:
         bytes_max: of calls that have not ended, with their headers.

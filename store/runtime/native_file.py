@@ -1,7 +1,7 @@
 """Arrow's files read by Python code: those of object stores, and streams that decompress.
 
-`NativeFile.read` of Arrow (18 to 26) never frees its buffer when it raises, so each damaged body would take
-the memory of a block from the server for good. `read_buffer` frees it.
+`NativeFile.read` of Arrow 26 never frees its buffer when it raises, so each damaged body would take the
+memory of a block from the server for good. `read_buffer` frees it.
 """
 
 from __future__ import annotations
