@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.loaders.lake.field import LakeField
-from seqstore.store.runtime.arrow_versions import local_time
+from seqstore.store.types.time_zones import local_time
 
 _FIELD_ID: Final = b"PARQUET:field_id"
 _MICROSECONDS: Final = pa.timestamp("us")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, Final
+from zoneinfo import ZoneInfoNotFoundError
 
 import pyarrow as pa
 
 from seqstore.store import InvalidInputError
-from seqstore.store.runtime.arrow_versions import local_time
+from seqstore.store.types.time_zones import local_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -104,7 +105,7 @@ def _local_time(array: pa.Array) -> pa.Array:
         zone = f"{sign}{int(hours):02}:{minutes or '00'}"
     try:
         return local_time(array, zone)
-    except pa.ArrowInvalid as error:
+    except ZoneInfoNotFoundError as error:
         raise InvalidInputError(
             f"time zone {array.type.tz!r} is not known here ({error}); set spark.sql.session.timeZone to the "
             "name of a region or to an offset, or write timestamp_ntz",

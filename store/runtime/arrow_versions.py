@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,8 +10,6 @@ import pyarrow.compute as pc
 
 # Since 25 each sort key places its own NULLs, and an option for all keys raises a warning.
 _KEYS_PLACE_NULLS: Final = int(pa.__version__.partition(".")[0]) >= 25
-_OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
-_PER_MINUTE: Final = {"s": 60, "ms": 60_000, "us": 60_000_000, "ns": 60_000_000_000}
 
 
 def sorted_nulls_first(table: pa.Table, names: Sequence[str]) -> pa.UInt64Array:
@@ -38,21 +35,6 @@ def dense_ranks_nulls_first(column: pa.Array) -> pa.UInt64Array:
     if _KEYS_PLACE_NULLS:
         return pc.rank(column, sort_keys=[("", "ascending", "at_start")], tiebreaker="dense")
     return pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-
-
-def local_time(moments: pa.Array, zone: str) -> pa.Array:
-    """Converts timestamps with a zone to local time of `zone`, an IANA name or an offset such as `+08:00`.
-
-    Raises:
-        pa.ArrowInvalid: Arrow does not know the zone.
-    """
-    unit = moments.type.unit
-    offset = _OFFSET.fullmatch(zone)
-    if offset is None:
-        return pc.local_timestamp(moments.cast(pa.timestamp(unit, zone)))
-    sign, hours, minutes = offset.groups()  # Arrow itself knows offsets since 22
-    shift = int(f"{sign}1") * (int(hours) * 60 + int(minutes)) * _PER_MINUTE[unit]
-    return pc.add_checked(moments.cast(pa.timestamp(unit)), pa.scalar(shift, pa.duration(unit)))
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:

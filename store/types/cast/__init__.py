@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.arrow_versions import local_time
 from seqstore.store.types.cast.nested import evaluate, text_literal, to_json, to_nested, to_text
 from seqstore.store.types.cast.numbers import decimal_texts, to_boolean, to_decimal, to_float, to_integer
 from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
 from seqstore.store.types.cast.times import check_zone, to_date, to_datetime
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
+from seqstore.store.types.time_zones import local_time
 
 __all__ = ["Cast", "check_zone", "decimal_texts", "evaluate", "text_literal", "try_cast"]
 

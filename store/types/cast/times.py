@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.runtime.arrow_versions import local_time
 from seqstore.store.types.cast.outcome import BLANKS, Cast, Mask, by_slices, masked, outcome
 from seqstore.store.types.column_types import ColumnType
+from seqstore.store.types.time_zones import local_time, moments_of
 
 _MICROS: Final = pa.timestamp("us")
 _DAY: Final = 86_400_000_000
@@ -251,10 +251,7 @@ def _move_zones(values: Numbers, valid: Mask, zones: pa.Array, target: str) -> t
         if source is None:
             valid[rows] = False
         elif len(rows):
-            try:
-                values[rows] = _relocated(values[rows], source, target)
-            except pa.ArrowInvalid:  # Python knows the zone, Arrow's database does not
-                valid[rows] = False
+            values[rows] = _relocated(values[rows], source, target)
     return values, valid
 
 
@@ -262,8 +259,7 @@ def _relocated(values: Numbers, source: int | str, target: str) -> Numbers:
     if isinstance(source, int):
         instants = pa.array(values - source * 60_000_000, pa.int64()).cast(pa.timestamp("us", "UTC"))
     else:
-        local = pa.array(values, pa.int64()).cast(_MICROS)
-        instants = pc.assume_timezone(local, source, ambiguous="earliest", nonexistent="latest")
+        instants = moments_of(pa.array(values, pa.int64()).cast(_MICROS), source)
     return np.asarray(local_time(instants, target).cast(pa.int64()))
 
 

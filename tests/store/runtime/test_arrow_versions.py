@@ -10,7 +10,6 @@ import pytest
 from seqstore.store.runtime.arrow_versions import (
     batch_bytes,
     dense_ranks_nulls_first,
-    local_time,
     python_rows,
     sorted_nulls_first,
 )
@@ -25,23 +24,6 @@ def test_nulls_come_first_in_every_column() -> None:
 
 def test_equal_values_share_a_rank_and_null_has_the_lowest() -> None:
     assert dense_ranks_nulls_first(pa.array([30, None, 10, 30])).to_pylist() == [3, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("zone", "expected"),
-    [
-        ("+08:00", datetime(2024, 3, 1, 7, 30)),
-        ("-03:30", datetime(2024, 2, 29, 20, 0)),
-        ("UTC", datetime(2024, 2, 29, 23, 30)),
-        ("Asia/Shanghai", datetime(2024, 3, 1, 7, 30)),
-    ],
-)
-@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_a_moment_has_a_local_time_by_name_and_by_offset(zone: str, expected: datetime, unit: str) -> None:
-    moments = pa.array([datetime(2024, 2, 29, 23, 30, tzinfo=UTC), None], pa.timestamp(unit, "UTC"))
-    local = local_time(moments, zone)
-    assert local.type == pa.timestamp(unit)
-    assert local.to_pylist() == [expected, None]
 
 
 def test_string_views_have_a_size() -> None:
