@@ -245,13 +245,19 @@ def test_a_query_is_prepared_without_a_run(root: Any, server: MysqlServer, name:
         assert read_packet(client)[0] == 0
 
 
-@contextmanager
-def _opened_never(*_given: Any) -> Iterator[Any]:
+class OpenedNever:
     """Stands for a query whose columns take for ever to find."""
-    for _ in itertools.count():
-        cancellation.check()
-        time.sleep(0.01)
-    yield
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+
+    @contextmanager
+    def __call__(self, *_given: Any) -> Iterator[Any]:
+        self.has_begun.set()
+        for _ in itertools.count():
+            cancellation.check()
+            time.sleep(0.01)
+        yield
 
 
 @pytest.mark.parametrize("ends_by", ["query_timeout", "KILL", "leaving"])
@@ -265,9 +271,10 @@ def test_a_prepare_has_the_limits_of_a_query(
         send_packet(client, b"\3SET query_timeout = 1")
         assert read_packet(client)[0] == 0
     shown = "SELECT ID, INFO FROM information_schema.processlist WHERE INFO LIKE 'PREPARE%'"
-    monkeypatch.setattr("seqstore.store.sql.session.session.open_query", _opened_never)
+    opened = OpenedNever()
+    monkeypatch.setattr("seqstore.store.sql.session.session.open_query", opened)
     send_packet(client, b"\x16SELECT k FROM t WHERE k = ?")
-    until(lambda: bool(cancellation.running()))
+    assert opened.has_begun.wait(60)
     monkeypatch.undo()
     if ends_by == "KILL":
         [(number, text)] = ask(root, shown)
