@@ -211,6 +211,9 @@ class PyIceberg(KeyedPeer):
     def scan(self) -> Iterator[pa.RecordBatch]:
         yield from self._table.scan().to_arrow().to_batches()
 
+    def close(self) -> None:
+        self._catalog.engine.dispose()
+
 
 def _same_strings(small: pa.Table, stored: pa.Table) -> pa.Schema:
     """Keys with the types that the stored ones came back with: a join wants both sides the same."""
