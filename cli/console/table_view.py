@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 
 from seqstore.cli.console.value_texts import texts
 from seqstore.store.catalog.version_record import VersionRecord, newest_version_records
-from seqstore.store.maintenance.compaction_policy import MaintenancePolicy, choose_large, choose_tiny, is_cold
+from seqstore.store.maintenance.compaction_policy import (
+    MaintenancePolicy,
+    choose_large,
+    choose_tiny,
+    is_cold,
+    is_tiny,
+)
 from seqstore.store.publish.tombstones import retention_seconds
 from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.schema.column import VERSION_COL
@@ -133,14 +139,14 @@ def _segment(
     dead_percent = 100 * dead / max(meta.rows, 1)
     chosen, why = "", "stays: large enough, and few of its rows are dead"
     if meta.id in tiny:
-        chosen, why = "merge", f"tiny (below a tenth of segment_rows = {settings.segment_rows}), merged"
+        chosen, why = "merge", "tiny (below a tenth of segment_rows and of segment_bytes_max), merged"
     elif meta.id in large and dead_percent >= policy.deleted_percent:
         chosen, why = "rewrite", f"{dead_percent:.0f} % dead rows, at least {policy.deleted_percent} %"
     elif meta.id in large and is_cold(live, policy):
         chosen, why = "rewrite", f"{policy.cold_seconds} s old or older, to be compressed"
     elif meta.id in large:
         chosen, why = "rewrite", "small, or its dead rows have rested long enough"
-    elif meta.rows * 10 < settings.segment_rows:
+    elif is_tiny(live, settings):
         why = f"stays: tiny, and not more than {policy.segments_max} tiny ones are there"
     return {
         "id": meta.id,

@@ -1,14 +1,15 @@
 """The policy of automatic compaction: which segments to merge, and when, in seven rules.
 
-1. A segment with fewer live rows than half of `segment_rows` is small, one with fewer rows than a tenth tiny.
-   Tiny ones are one kind of work, all others another; both kinds run side by side.
+1. A segment is small if its live rows are fewer than half of `segment_rows` and take less than half of
+   `segment_bytes_max`, and tiny if all of its rows are less than a tenth of both. Tiny ones are one kind of
+   work, all others another; both kinds run side by side.
 2. With more than `compaction_segments_max` tiny ones, or half as many small ones: merge the smallest of them,
    and add the next larger as long as it has no more rows than all before it together.
 3. A larger segment of which `compaction_deleted_percent` of the rows are dead is rewritten.
 4. A segment with a hundredth of dead rows is rewritten at leisure: when it is older than a minute, and older
    than a rewrite of the whole table takes at `compaction_bytes_per_second`. One in 10,000 suffices when all
    segments are that old.
-5. Guards (compressed tombstones without values) are merged among themselves by rule 2.
+5. Small guards (compressed tombstones without values) are merged among themselves by rule 2.
 6. Where more than 16 larger segments have rows around one key code, the widest eight of them are merged. What
    comes of them share no code, so a look-up tries fewer segments, whatever the table holds.
 7. In a table with `compression = auto`, larger segments older than `compression_cold_seconds` are rewritten
@@ -20,7 +21,7 @@ about once for every `compaction_deleted_percent` of the table that are replaced
 once more at about 16M rows, and at every eightfold. The clock limits rule 4.
 While loads continue, nearly every batch soon has some dead row again, despite any rewrite. After a pause,
 even few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments
-and one per `segment_rows` rows.
+and one per `segment_rows` rows or `segment_bytes_max` bytes.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _LEISURE_SHARE: Final = 100  # one row of so many is dead
 _IDLE_SHARE: Final = 10_000  # the same, of a table without loads
 _LEISURE_SECONDS_MIN: Final = 60.0
 _SEGMENTS_AT_ONCE: Final = 8
+_TINY, _SMALL = 0.1, 0.5  # of a whole segment
 _COLD_CODEC: Final = "zstd"
 _OVERLAP_MAX: Final = 16  # larger segments that a look-up of one key tries
 
@@ -93,7 +95,7 @@ class MaintenancePolicy:
 
 def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
     """Returns the next inputs of the fast kind of compaction, empty when there is nothing to merge."""
-    tiny = [live for live in state.segments.values() if _is_tiny(live, settings) and not _is_guard(live)]
+    tiny = [live for live in state.segments.values() if is_tiny(live, settings) and not _is_guard(live)]
     rows = sum([live.segment.rows for live in tiny])
     if rows >= settings.batch_rows_max:  # fewer dead rows than a batch has delay no reader
         dead = sum([live.deletes.hidden for live in tiny])
@@ -109,8 +111,8 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
     for live in state.segments.values():
         dead, rows = live.deletes.hidden, live.segment.rows
         if _is_guard(live):
-            guards.append(live)
-        elif _is_tiny(live, settings):
+            guards += [live] if _is_small(live, settings) else []
+        elif is_tiny(live, settings):
             continue
         elif (
             dead >= settings.batch_rows_max and dead * 100 >= rows * policy.deleted_percent
@@ -128,8 +130,8 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
     if not chosen:
         return _smallest(guards, policy.segments_max)
     chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
-    rows_so_far = itertools.accumulate(live.segment.rows for live in chosen)
-    count = sum(1 for rows in rows_so_far if rows <= _SEGMENTS_AT_ONCE * settings.segment_rows)
+    so_far = itertools.accumulate(_fullness(live, live.segment.rows, settings) for live in chosen)
+    count = sum(1 for fullness in so_far if fullness <= _SEGMENTS_AT_ONCE)
     return chosen[: max(count, 1)]
 
 
@@ -226,13 +228,26 @@ def _overlapping(segments: Sequence[LiveSegment]) -> list[LiveSegment]:
     return [ordered[i][0] for i in widest[:_SEGMENTS_AT_ONCE].tolist()]
 
 
+def is_tiny(live: LiveSegment, settings: Settings) -> bool:
+    """Returns whether a segment is tiny by rule 1.
+
+    Never changes for a segment, so the two kinds of work never share one.
+    """
+    return _fullness(live, live.segment.rows, settings) < _TINY
+
+
 def _is_small(live: LiveSegment, settings: Settings) -> bool:
-    return live.deletes.live_count * 2 < settings.segment_rows
+    return _fullness(live, live.deletes.live_count, settings) < _SMALL
 
 
-def _is_tiny(live: LiveSegment, settings: Settings) -> bool:
-    # Never changes for a segment, so the two kinds of work never share one.
-    return live.segment.rows * 10 < settings.segment_rows
+def _fullness(live: LiveSegment, rows: int, settings: Settings) -> float:
+    """Returns how much of an output of a merge so many rows of a segment are; 1 is a whole one.
+
+    A merge cuts at whichever limit comes first, so what it writes is never small: or it would not end.
+    """
+    meta = live.segment.meta
+    size = meta.data_bytes * rows / max(meta.rows, 1)
+    return max(rows / settings.segment_rows, size / settings.segment_bytes_max)
 
 
 class _Leisure:
