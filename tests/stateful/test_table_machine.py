@@ -62,6 +62,7 @@ SIZES = st.builds(
     auto_compaction=st.just(0),  # versions are counted
     inline_bytes_max=st.sampled_from([1, 1, 700, 2**18]),
     segment_rows=st.sampled_from([4, 8, 1_000_000]),
+    segment_bytes_max=st.sampled_from([500, 2**28, 2**28]),
     batch_rows_max=st.sampled_from([1, 4, 65_536]),
     clustered_rows_min=st.sampled_from([2, 6, 262_144]),
 )
