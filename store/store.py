@@ -39,6 +39,7 @@ from seqstore.store.catalog.transaction_record import (
 from seqstore.store.catalog.workload_groups import WorkloadGroups
 from seqstore.store.ddl import named_databases, named_tables
 from seqstore.store.ddl.filled_tables import drop_abandoned
+from seqstore.store.ddl.named_tables import FoundTable
 from seqstore.store.ddl.schema_changes import SchemaChanges
 from seqstore.store.ddl.views import Views
 from seqstore.store.errors import (
@@ -64,7 +65,6 @@ from seqstore.store.publish.two_phase import USER_ABORT, abort_transaction, comm
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.read.table_state import StateLoader
-from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.retry import retried
 from seqstore.store.schema import properties
 from seqstore.store.schema.table_schema import TableSchema
@@ -72,6 +72,7 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.object_disk import ObjectDisk
 from seqstore.store.settings import Settings
 from seqstore.store.table import Table
+from seqstore.store.table_handles import TableHandles
 from seqstore.store.transaction.transaction import Transaction, TransactionResult
 from seqstore.store.transaction.transaction_options import TransactionArguments, TransactionOptions
 
@@ -114,11 +115,10 @@ class Store:
         self.accounts = Accounts(self.catalog)
         self.workload_groups = WorkloadGroups(self.catalog)
         self.views = Views(self.catalog)
-        self._tables: dict[int, Table] = {}
         process = CompactionProcess(path.absolute(), settings) if settings.compaction_process else None
         self.maintainer = Maintainer(process)
         self.opener = Opener()
-        self._lock = new_lock()
+        self._handles = TableHandles(self.catalog, self._made, self.maintainer.forget)
         self._is_open = True
         self._own_copy: Path | None = None
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
@@ -294,7 +294,7 @@ class Store:
         require_openable(schema, self.disk)
         with self._write() as tx:
             made = named_tables.create_table(tx, name, schema, if_not_exists=if_not_exists, filler=filler)
-        table = self._handle(*made)
+        table = self._handles.of(made)
         table.published(schema)
         return table
 
@@ -351,20 +351,17 @@ class Store:
             InvalidInputError: it is a view.
         """
         self._check_open()
-        return self._handle(*self.catalog.recall((Table, name), partial(named_tables.find_table, name=name)))
+        return self._handles.of(
+            self.catalog.recall((Table, name), partial(named_tables.find_table, name=name))
+        )
 
-    def _handle(self, table_id: int, database: int, record: dict[str, Any]) -> Table:
-        with self._lock:
-            table = self._tables.get(table_id)
-            name = f"{record['database']}.{record['name']}"
-            if table is None:
-                loader = StateLoader(table_id, record["directory"], self.disk)
-                table = Table(name, table_id, database, loader, self.catalog, self.settings)
-                table.maintainer = self.maintainer
-                table.shown_by(self.opener)
-                self._tables[table_id] = table
-            table.name = name  # another one since RENAME or REPLACE WITH TABLE
-            return table
+    def _made(self, found: FoundTable) -> Table:
+        """Returns a new handle."""
+        loader = StateLoader(found.id, found.record["directory"], self.disk)
+        table = Table(found.name, found.id, found.database, loader, self.catalog, self.settings)
+        table.maintainer = self.maintainer
+        table.shown_by(self.opener)
+        return table
 
     def table_of_id(self, table_id: int) -> Table:
         """Returns the handle of a table by its id, which a rename does not change.
@@ -374,7 +371,7 @@ class Store:
         """
         with self._read() as tx:
             found = named_tables.find_table_by_id(tx, table_id)
-        return self._handle(*found)
+        return self._handles.of(found)
 
     def commit_transaction(
         self, database: str, *, txn_id: int | None = None, label: str | None = None
@@ -566,6 +563,7 @@ class Store:
         Raises:
             StoreError: of the first table that failed, when all others are done.
         """
+        self._handles.forget_dropped()
         sweep_prepared(self.catalog, self.disk)
         self.schema_changes.resume()
         self.backups.resume()
@@ -600,6 +598,7 @@ class Store:
 
     def _remove_files(self, directory: str) -> None:
         """Removes the files of a dropped table; a failure leaves them to the next sweep."""
+        self._handles.forget_dropped()  # it has files mapped, which take room as long
         try:
             self.catalog.make_durable()
             remove_open_files(self.disk, directory)

@@ -24,6 +24,11 @@ class FoundTable(NamedTuple):
     database: int
     record: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """The table's name, with that of its database."""
+        return f"{self.record['database']}.{self.record['name']}"
+
 
 def split_name(name: str) -> tuple[str, str]:
     """Splits `database.table` into its two parts.

@@ -21,7 +21,7 @@ import fcntl
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -211,6 +211,16 @@ class Maintainer:
         if self._process is not None:
             self._process.close()
         self.wait()
+
+    @internal
+    def forget(self, tables: Collection[int]) -> None:
+        """Forgets what it knows of tables that were dropped, given by id."""
+        with self._lock:
+            for table_id in tables:
+                self._paces.pop(table_id, None)
+                for work in (TINY, LARGE):
+                    self._waiting[work].pop(table_id, None)
+                    self._left_alone.pop((work, table_id), None)
 
     @internal
     def vacuum(self, table: VersionedTable) -> None:
