@@ -54,7 +54,7 @@ class TableHandles:
             return table
 
     def forget_dropped(self) -> None:
-        """Lets go of the handles of tables that do not exist any more, whoever has dropped them."""
+        """Lets go of the handles of tables that do not exist any more, dropped here or elsewhere."""
         self._looked = time.monotonic()
         with self._lock:
             known = list(self._tables)  # before the read: what is made meanwhile may be newer than it
