@@ -15,7 +15,7 @@ A prepared writer can be stored and opened again by another process (publish.pre
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Final
 
@@ -32,7 +32,7 @@ from seqstore.store.conflict.conflict_errors import (
     schema_conflicts,
     schema_error,
 )
-from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError
+from seqstore.store.errors import AlreadyExistsError, LoadRejectedError, NotFoundError, StoreError
 from seqstore.store.fill.delta_file import DeltaFile, write_delta
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.publish.own_writes import OwnWrites
@@ -482,8 +482,14 @@ class TableWriter:
         self.write = PublishedWrite(filled, state)
 
     def published(self) -> None:
-        """Hands the table its version and the derived state, after the catalog transaction is committed."""
+        """Hands the table its version and the derived state, after the catalog transaction is committed.
+
+        A state that could not be derived is read, so that maintenance removes what the write left dead.
+        """
         state = self.write.state if isinstance(self.write, PublishedWrite) else None
+        if state is None:
+            with suppress(StoreError):  # the version is committed, whatever became of the table since
+                state = self.table.state()
         self.table.published(self.target.schema, state)
 
     def write_delta_files(self) -> list[DeltaFile]:

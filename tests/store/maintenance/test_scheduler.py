@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
+from seqstore import Column, Session, Settings, Store, Table, TableSchema, parse_type
 from seqstore.store.ddl.alter import alter, set_properties
 from seqstore.store.maintenance import compaction_policy
 from seqstore.store.maintenance.compaction import Compaction, CompactionResult
@@ -342,3 +342,16 @@ def test_a_vacuum_that_needs_long_comes_less_often(
     clock[0] = 1260.0
     store.maintainer.vacuum(table)
     assert len(done) == 2
+
+
+def test_a_table_that_is_written_anew_each_time_is_maintained(store: Store) -> None:
+    """Only loads were followed by maintenance: such a table kept all that it had ever been."""
+    table = make(store)
+    load(table, 0)
+    session = Session(store)
+    for number in range(40):
+        list(session.execute("INSERT OVERWRITE TABLE db.t SELECT k, v + 1 FROM db.t"))
+        if number % 8 == 7:
+            store.maintainer.wait()
+    assert len(table.state().segments) < 25
+    assert table.check() == []
