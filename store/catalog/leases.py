@@ -27,12 +27,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime.durable_directory import make_directory
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.process_identity import is_alive, this_process
 
 _SLOT: Final = struct.Struct("<QQ")
+_SLOT_TYPE: Final = np.dtype([("table", "<u8"), ("version", "<u8")])
 _SLOTS: Final = 4096
 _EVERY_TABLE: Final = 0  # ids of tables start at 1
 _lock = new_lock()
@@ -157,7 +160,8 @@ class Leases:
                 continue
             except OSError as error:
                 raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk") from error
-            found |= {v for t, v in _SLOT.iter_unpack(slots) if t == table and v}
+            taken = np.frombuffer(slots, _SLOT_TYPE, len(slots) // _SLOT.size)
+            found.update(taken["version"][(taken["table"] == table) & (taken["version"] != 0)].tolist())
         return found
 
     def _open(self) -> None:

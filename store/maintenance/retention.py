@@ -249,15 +249,19 @@ def _trash(tx: CatalogTransaction, table: int) -> dict[bytes, dict[str, Any]]:
 def _forget(table: VersionedTable, plan: _Plan, doomed: list[bytes]) -> None:
     """Runs step 1, in transactions of bounded size.
 
-    A process that acquired an older version since the slots were read keeps it: the slots are read again
-    under the writer lock.
+    Where the horizon stays, nothing is written: an idle table costs no write. A process that acquired an
+    older version since the slots were read keeps it: the slots are read again under the writer lock.
     """
-    with table.catalog.write() as tx:
-        holders = _holders(tx, table, plan.newest, plan.needed, plan.far)
-        whole = whole_after(whole_versions(tx, table.id), plan.open, holders)
-        _forget_bitmaps(tx, table.id, whole.first)
-        put_whole(tx, table.id, whole)
-    failpoint.hit("vacuum.thinned")
+    whole = plan.whole
+    with table.catalog.read() as tx:
+        has_moved = whole != whole_versions(tx, table.id)
+    if has_moved:
+        with table.catalog.write() as tx:
+            holders = _holders(tx, table, plan.newest, plan.needed, plan.far)
+            whole = whole_after(whole_versions(tx, table.id), plan.open, holders)
+            _forget_bitmaps(tx, table.id, whole.first)
+            put_whole(tx, table.id, whole)
+        failpoint.hit("vacuum.thinned")
 
     def move_to_trash(tx: CatalogTransaction, key: bytes) -> None:
         segment = tx.get("segments", key)

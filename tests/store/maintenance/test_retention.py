@@ -11,6 +11,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ import pytest
 from seqstore import (
     Column,
     ConflictError,
+    Settings,
     Store,
     Table,
     TableSchema,
@@ -277,3 +279,36 @@ def test_a_handle_that_sat_still_is_told_that_its_newest_version_is_gone(store: 
             idle.snapshot(last)
         if held is not None:
             held.close()
+
+
+def commits_of(store: Store) -> int:
+    return int(store.catalog._environment().env.info()["last_txnid"])
+
+
+@pytest.mark.parametrize("loads", [0, 1, 5])
+def test_maintenance_of_an_idle_store_writes_nothing(tmp_path: Path, loads: int) -> None:
+    """Each vacuum committed its horizon anew: two waits for the disk for each table, every five minutes."""
+    with Store.open(tmp_path / "data", settings=Settings(vacuum_seconds=0)) as store:
+        store.create_database("db")
+        columns = [Column("k", parse_type("INT"), nullable=False), Column("v", parse_type("INT"))]
+        table = store.create_table("db.t", TableSchema.create(columns, ["k"]))
+        for number in range(loads):
+            table.upsert(pa.table({"k": [1, 2], "v": [number, number]}))
+        store.maintain()
+        before = commits_of(store)
+        for _ in range(3):
+            store.maintain()
+            table.vacuum()
+        assert commits_of(store) == before
+        table.vacuum(retention_seconds=0)
+        assert table.check() == []
+        assert (table.count(), commits_of(store) > before) == (2 if loads else 0, loads > 0)
+
+
+def test_a_vacuum_reads_the_slots_of_all_processes(tmp_path: Path) -> None:
+    leases = leases_of(tmp_path)
+    held = [leases.acquire(7, version) for version in (3, 2**40, 3)] + [leases.acquire(8, 5)]
+    assert (leases.held(7), leases.held(8), leases.held(9)) == ({3, 2**40}, {5}, set())
+    held[0].release()
+    held[1].release()
+    assert leases.held(7) == {3}
