@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -118,7 +118,7 @@ class Store:
         process = CompactionProcess(path.absolute(), settings) if settings.compaction_process else None
         self.maintainer = Maintainer(process)
         self.opener = Opener()
-        self._handles = TableHandles(self.catalog, self._made, self.maintainer.forget)
+        self._handles = TableHandles(self.catalog, self._made, self._forget)
         self._is_open = True
         self._own_copy: Path | None = None
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
@@ -362,6 +362,11 @@ class Store:
         table.maintainer = self.maintainer
         table.shown_by(self.opener)
         return table
+
+    def _forget(self, tables: Collection[int]) -> None:
+        """Forgets dropped tables, given by id, beside their handles."""
+        self.maintainer.forget(tables)
+        self.opener.forget(tables)
 
     def table_of_id(self, table_id: int) -> Table:
         """Returns the handle of a table by its id, which a rename does not change.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from seqstore.store.errors import NotFoundError, StoreError
@@ -50,9 +51,9 @@ class Opener:
     @internal
     def published(self, table: VersionedTable, every_seconds: float) -> None:
         """Shows the newest version of a table, now or when its time has come."""
-        opened = self.of(table)
+        self.of(table)
         if every_seconds <= 0:
-            self._show(table.id, opened)
+            self._show(table.id)
         elif table.id not in self._due:
             self._put(table.id, time.monotonic() + every_seconds)
 
@@ -62,12 +63,20 @@ class Opener:
         found = self._tables.get(table.id)
         return found if found is not None else self._tables.setdefault(table.id, OpenTable(table))
 
+    @internal
+    def forget(self, tables: Collection[int]) -> None:
+        """Forgets tables that were dropped, given by id."""
+        with self._lock:
+            for table_id in tables:
+                self._due.pop(table_id, None)
+                self._tables.pop(table_id, None)
+
     def wait(self) -> None:
         """Shows what waits on the list at once, and returns when it is shown."""
         with self._lock:
             waiting, self._due = self._due, {}
         for table_id in waiting:
-            self._show(table_id, self._tables[table_id])
+            self._show(table_id)
         for opened in list(self._tables.values()):
             opened.settle()  # the thread may be at one
 
@@ -107,15 +116,18 @@ class Opener:
                     seconds = 0
             if seconds > 0:
                 time.sleep(min(seconds, _POLL_SECONDS))
-            elif not self._show(table_id, self._tables[table_id]) and not self._is_ending():
+            elif not self._show(table_id) and not self._is_ending():
                 self._put_again(table_id)
 
     def _put_again(self, table_id: int) -> None:
         with self._lock:
             self._due.setdefault(table_id, time.monotonic() + _RETRY_SECONDS)
 
-    def _show(self, table_id: int, opened: OpenTable) -> bool:
+    def _show(self, table_id: int) -> bool:
         """Shows a table; returns whether there is nothing left to do."""
+        opened = self._tables.get(table_id)
+        if opened is None:  # it was dropped
+            return True
         try:
             opened.show(is_cancelled=self._is_ending)
         except NotFoundError:

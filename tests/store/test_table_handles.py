@@ -22,6 +22,7 @@ pytestmark = pytest.mark.settings(Settings(inline_bytes_max=0, auto_compaction=0
 def loaded(make_table: MakeTable) -> Table:
     table = make_table("k BIGINT NOT NULL", "v STRING")
     table.upsert(pa.table({"k": list(range(1000)), "v": ["x" * 100] * 1000}))
+    table.vacuum()
     assert table.count() == 1000
     assert len(table.get(pa.table({"k": [7]}))) == 1
     return table
