@@ -48,8 +48,9 @@ def local_time(moments: pa.Array, zone: str) -> pa.Array:
         sign, hours, minutes = offset.groups()
         shift = int(f"{sign}1") * (int(hours) * 60 + int(minutes)) * 60 * _PER_SECOND[unit]
         return pc.add_checked(moments.cast(pa.timestamp(unit)), pa.scalar(shift, pa.duration(unit)))
-    utc = _numbers(moments)
-    return _timestamps(utc + _Offsets(zone, utc, unit).at(utc), moments)
+    utc, per_second = _numbers(moments), _PER_SECOND[unit]
+    seconds = utc // per_second
+    return _timestamps(utc + _Offsets(zone, seconds).at(seconds) * per_second, moments)
 
 
 def moments_of(local: pa.Array, zone: str) -> pa.Array:
@@ -58,9 +59,11 @@ def moments_of(local: pa.Array, zone: str) -> pa.Array:
     Raises:
         ZoneInfoNotFoundError: no zone has this name.
     """
-    times, unit = _numbers(local), local.type.unit
-    moments = _Offsets(zone, times, unit).moments(times)
-    return _timestamps(moments, local).cast(pa.timestamp(unit, "UTC"))
+    unit = local.type.unit
+    seconds, fraction = np.divmod(_numbers(local), _PER_SECOND[unit])
+    moments, are_shown = _Offsets(zone, seconds).moments(seconds)
+    found = moments * _PER_SECOND[unit] + np.where(are_shown, fraction, 0)
+    return _timestamps(found, local).cast(pa.timestamp(unit, "UTC"))
 
 
 class _Offsets:
@@ -68,29 +71,29 @@ class _Offsets:
 
     Args:
         zone: its name.
-        times: in UTC or local, since the epoch, in `unit`.
+        times: in UTC or local, in seconds since the epoch.
     """
 
-    def __init__(self, zone: str, times: _Numbers, unit: str) -> None:
-        self._per_day = _DAY * _PER_SECOND[unit]
-        lengths = np.unique(times // (_BLOCK_DAYS * self._per_day))
-        blocks = np.unique(np.concatenate([lengths - 1, lengths, lengths + 1]))
+    def __init__(self, zone: str, times: _Numbers) -> None:
+        own = np.unique(times // (_BLOCK_DAYS * _DAY))
+        blocks = np.unique(np.concatenate([own - 1, own, own + 1]))
         found = [change for block in blocks.tolist() for change in _changes(zone, block)]
-        self._starts = np.array([start for start, _offset in found], np.int64) * _PER_SECOND[unit]
-        self._offsets = np.array([offset for _start, offset in found], np.int64) * _PER_SECOND[unit]
+        self._starts = np.array([start for start, _offset in found], np.int64)
+        self._offsets = np.array([offset for _start, offset in found], np.int64)
 
     def at(self, moments: _Numbers) -> _Numbers:
         """Returns the offset at each moment in UTC, to be added for local time."""
         return self._offsets[self._places(moments)]
 
-    def moments(self, local: _Numbers) -> _Numbers:
-        """Returns the moment in UTC at which the clock of the zone shows each time."""
-        places = self._places(local - self._per_day)
-        before, after = self._offsets[places], self.at(local + self._per_day)
+    def moments(self, local: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+        """Returns the moment in UTC of each local time, and whether the clock of the zone shows that time."""
+        places = self._places(local - _DAY)
+        before, after = self._offsets[places], self.at(local + _DAY)
         early, late = local - before, local - after
         change = self._starts[self._next_changes()[places]]
-        moved = np.where(early < change, early, np.maximum(late, change))
-        return np.where(before == after, early, moved)
+        is_early = (before == after) | (early < change)
+        are_shown = is_early | (late >= change)
+        return np.where(is_early, early, np.maximum(late, change)), are_shown
 
     def _places(self, moments: _Numbers) -> npt.NDArray[np.intp]:
         return np.searchsorted(self._starts, moments, "right") - 1

@@ -63,6 +63,16 @@ def test_the_first_and_the_last_year_have_an_offset() -> None:
     assert local_time(moments_of(local, "America/Panama"), "America/Panama").equals(local)
 
 
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("values", [[], [None, None], [-(2**63) + 1 + 10**14, 2**63 - 1 - 10**14]])
+def test_no_values_and_the_ends_of_what_a_unit_holds(unit: str, values: list[int | None]) -> None:
+    local = pa.array(values, pa.int64()).cast(pa.timestamp(unit))
+    moments = moments_of(local, "America/Panama")
+    assert moments.type == pa.timestamp(unit, "UTC")
+    assert moments.null_count == local.null_count
+    assert local_time(moments, "America/Panama").equals(local)
+
+
 @pytest.mark.parametrize("zone", ["Mars/Olympus", "../etc/passwd", ""])
 def test_a_name_that_is_no_zone_is_refused(zone: str) -> None:
     moments = pa.array([datetime(2024, 7, 1)], MICROS)
