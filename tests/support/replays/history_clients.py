@@ -320,12 +320,15 @@ class MysqlClient(HistoryClient):
             is_lost = isinstance(error, OSError) or error.args[0] in _LOST_CONNECTION
             is_unknown = is_lost or "unknown" in str(error)
             done.status = OPEN if self._ending and is_unknown else ABORTED
+            if not is_lost:
+                try:
+                    self._connection.rollback()
+                except (pymysql.err.MySQLError, OSError):  # the server was killed meanwhile
+                    is_lost = True
             if is_lost:
                 with suppress(pymysql.err.MySQLError, OSError):
                     self._connection.close()
                 self._connect()
-            else:
-                self._connection.rollback()
 
     def close(self) -> None:
         self._connection.close()
