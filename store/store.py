@@ -603,7 +603,7 @@ class Store:
 
     def _remove_files(self, directory: str) -> None:
         """Removes the files of a dropped table; a failure leaves them to the next sweep."""
-        self._handles.forget_dropped()  # it has files mapped, which take room as long
+        self._handles.forget(directory)  # it has files mapped, which take room as long
         try:
             self.catalog.make_durable()
             remove_open_files(self.disk, directory)

@@ -53,6 +53,12 @@ class TableHandles:
             table.name = found.name  # another one since RENAME or REPLACE WITH TABLE
             return table
 
+    def forget(self, directory: str) -> None:
+        """Lets go of the handle of a table that this process has dropped, given by its directory."""
+        with self._lock:
+            tables = list(self._tables.items())
+        self._let_go([table_id for table_id, table in tables if table.loader.directory == directory])
+
     def forget_dropped(self) -> None:
         """Lets go of the handles of tables that do not exist any more, dropped here or elsewhere."""
         self._looked = time.monotonic()
@@ -60,6 +66,9 @@ class TableHandles:
             known = list(self._tables)  # before the read: what is made meanwhile may be newer than it
         with self._catalog.read() as tx:
             dropped = [each for each in known if tx.get("tables", table_key(each)) is None]
+        self._let_go(dropped)
+
+    def _let_go(self, dropped: list[int]) -> None:
         with self._lock:
             for table_id in dropped:
                 self._tables.pop(table_id, None)

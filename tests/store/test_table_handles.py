@@ -1,4 +1,4 @@
-"""The handles of tables: a dropped table leaves neither memory nor mapped files behind, whoever drops it."""
+"""The handles of tables: a table dropped here or by another process leaves no memory and no mapped file."""
 
 from __future__ import annotations
 

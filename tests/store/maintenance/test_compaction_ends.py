@@ -69,7 +69,7 @@ def test_a_second_optimize_of_wide_rows_has_nothing_to_do(make_table: MakeTable)
 
 
 def test_many_old_tombstones_come_to_rest(make_table: MakeTable) -> None:
-    """Segments of nothing but them were merged whenever there were more than eight, however large."""
+    """Segments of nothing but tombstones were merged whenever there were more than ten, however large."""
     table = make_table("k BIGINT NOT NULL", "v STRING", "s BIGINT", sequence_col="s")
     keys = list(range(15_000))
     table.upsert(pa.table({"k": keys, "v": ["x"] * len(keys), "s": [1] * len(keys)}))
