@@ -61,6 +61,8 @@ class Settings:
         inline_bytes_max: a load of at most this many Arrow bytes is stored in the catalog itself.
         segment_rows: rows of a segment where a large load is split.
         segment_bytes_max: a compaction cuts its segments before they reach this size, whatever their rows.
+        segment_growth: how many times as large compactions make the segments of large tables; 1: they stay
+            as they are loaded.
         batch_rows_max: rows of one record batch, the unit of reads, verification and pruning.
         batch_bytes_max: a batch is cut before it reaches this size, whatever its rows.
         clustered_rows_min: a segment of at least this many rows is sorted by key instead of by key code.
@@ -112,6 +114,7 @@ class Settings:
     inline_bytes_max: int = 256 * _KIB
     segment_rows: int = 1_000_000
     segment_bytes_max: int = 256 * _MIB
+    segment_growth: int = 8
     batch_rows_max: int = 65_536
     batch_bytes_max: int = 64 * _MIB
     clustered_rows_min: int = 262_144

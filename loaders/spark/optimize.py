@@ -1,6 +1,6 @@
 """OPTIMIZE whose segments Spark executors merge (store/maintenance/range_merge.py).
 
-A task merges one range of key codes, about `segment_rows` rows: it reads the live rows of the range from all
+A task merges one range of key codes, of the rows of one segment: it reads the live rows of the range from all
 chosen segments and writes new ones. The driver's host chooses the segments and commits their successors. Its
 memory and time grow with the number of segments, and with the rows that loads hide meanwhile; so a table may
 be larger than its memory and disk.

@@ -35,6 +35,7 @@ from seqstore.store.conflict.read_set import INPUT_REWRITTEN
 from seqstore.store.errors import CommitUnknownError
 from seqstore.store.maintenance.compaction_policy import (
     MaintenancePolicy,
+    growth_of,
     merged_codec,
     rewritable,
     small_or_dirty,
@@ -125,7 +126,7 @@ def optimize(
             chosen = [live for live in chosen if live.segment.matching(where, state.schema)]
         if full or names:
             return chosen
-        return small_or_dirty(chosen, table.settings)
+        return small_or_dirty(chosen, table.settings, growth_of(state, table.settings))
 
     return Compaction(table, OPTIMIZE, choose, order_by=names, elsewhere=elsewhere).run()
 
@@ -204,12 +205,19 @@ class Compaction:
         settings, name = self.table.settings, self.table.name
         codec = merged_codec(inputs, MaintenancePolicy.of(state.schema, settings))
         stager = Stager(state.schema, loader.disk, loader.directory, settings, table=name, compression=codec)
+        growth = growth_of(state, settings)
         if self.elsewhere is not None and self._load is not None:
-            ranges = RangeMerge.of(state.schema, inputs, stager, self._load, self.order_by, rule)
+            ranges = RangeMerge.of(state.schema, inputs, stager, self._load, self.order_by, rule, growth)
             merged = merged_elsewhere(ranges, self.elsewhere(ranges), state, inputs, rule)
         else:
             merged = merge(
-                state, inputs, stager, order_by=self.order_by, purge=rule, is_cancelled=self.is_cancelled
+                state,
+                inputs,
+                stager,
+                order_by=self.order_by,
+                purge=rule,
+                is_cancelled=self.is_cancelled,
+                growth=growth,
             )
         failpoint.hit("compaction.merged")
         return merged

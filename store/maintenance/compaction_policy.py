@@ -1,4 +1,4 @@
-"""The policy of automatic compaction: which segments to merge, and when, in seven rules.
+"""The policy of automatic compaction: which segments to merge, and when, in eight rules.
 
 1. A segment is small if its live rows are fewer than half of `segment_rows` and take less than half of
    `segment_bytes_max`, and tiny if all of its rows are less than a tenth of both. Tiny ones are one kind of
@@ -15,13 +15,17 @@
 7. In a table with `compression = auto`, larger segments older than `compression_cold_seconds` are rewritten
    as zstd when there is nothing else to do. A merge writes zstd as well when all of its inputs are that old,
    or are compressed.
+8. In a table of more than eight times the rows or bytes of rule 1, merges write segments of an eighth of the
+   table, at most `segment_growth` times those rows or bytes. Half as many that have less than half of this,
+   and are not small, are merged by rule 2 as well.
 
-Merged segments double in size, so by rule 2 a row is rewritten a few times at most. By rule 3 it is rewritten
+Merged segments double in size, so by rule 2 a row is rewritten a few times at most, and by rule 8 about once
+for each fourfold growth of its table. By rule 3 it is rewritten
 about once for every `compaction_deleted_percent` of the table that are replaced. By rule 6 it is rewritten
 once more at about 16M rows, and at every eightfold. The clock limits rule 4.
 While loads continue, nearly every batch soon has some dead row again, despite any rewrite. After a pause,
 even few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments
-and one per `segment_rows` rows or `segment_bytes_max` bytes.
+and eight to sixteen large ones; more of them when these grow no more.
 """
 
 from __future__ import annotations
@@ -51,6 +55,8 @@ _LEISURE_SHARE: Final = 100  # one row of so many is dead
 _IDLE_SHARE: Final = 10_000  # the same, of a table without loads
 _LEISURE_SECONDS_MIN: Final = 60.0
 _SEGMENTS_AT_ONCE: Final = 8
+_GROWN_AT_ONCE: Final = 2
+_LARGE_IN_TABLE: Final = 8  # segments of which a table consists at least before they grow
 _TINY, _SMALL = 0.1, 0.5  # of a whole segment
 _COLD_CODEC: Final = "zstd"
 _OVERLAP_MAX: Final = 16  # larger segments that a look-up of one key tries
@@ -106,8 +112,8 @@ def choose_tiny(state: TableState, policy: MaintenancePolicy, settings: Settings
 
 def choose_large(state: TableState, policy: MaintenancePolicy, settings: Settings) -> list[LiveSegment]:
     """Returns the next inputs of the slow kind: segments with most dead rows first, a limited number."""
-    guards, small, dirty, whole = [], [], [], []
-    leisure = _Leisure(state, policy)
+    guards, small, short, dirty, whole = [], [], [], [], []
+    leisure, growth = _Leisure(state, policy), growth_of(state, settings)
     for live in state.segments.values():
         dead, rows = live.deletes.hidden, live.segment.rows
         if _is_guard(live):
@@ -120,19 +126,29 @@ def choose_large(state: TableState, policy: MaintenancePolicy, settings: Setting
             dirty.append(live)
         elif _is_small(live, settings):
             small.append(live)
+        elif _is_small(live, settings, growth):
+            short.append(live)
         else:
             whole.append(live)
-    chosen = dirty + _smallest(small, policy.segments_max // 2)
+    few = policy.segments_max // 2
+    chosen = dirty + _smallest(small, few) + _smallest(short, few)
     if not chosen and not state.schema.is_duplicate:  # their keys are generated
-        chosen = _overlapping(whole)
+        chosen = _overlapping(short + whole)
     if not chosen:
-        chosen = [live for live in small + whole if is_cold(live, policy)]
+        chosen = [live for live in small + short + whole if is_cold(live, policy)]
     if not chosen:
         return _smallest(guards, policy.segments_max)
     chosen.sort(key=lambda live: live.deletes.live_count / live.segment.rows)
     so_far = itertools.accumulate(_fullness(live, live.segment.rows, settings) for live in chosen)
-    count = sum(1 for fullness in so_far if fullness <= _SEGMENTS_AT_ONCE)
+    limit = max(_SEGMENTS_AT_ONCE, _GROWN_AT_ONCE * growth)
+    count = sum(1 for fullness in so_far if fullness <= limit)
     return chosen[: max(count, 1)]
+
+
+def growth_of(state: TableState, settings: Settings) -> float:
+    """Returns how many times as large as by rule 1 the segments are that merges write by rule 8."""
+    size = sum(_fullness(live, live.deletes.live_count, settings) for live in state.segments.values())
+    return min(max(size / _LARGE_IN_TABLE, 1), settings.segment_growth)
 
 
 def merged_codec(inputs: Sequence[LiveSegment], policy: MaintenancePolicy) -> str | None:
@@ -151,15 +167,20 @@ def is_cold(live: LiveSegment, policy: MaintenancePolicy) -> bool:
     return made_at(meta.id) <= time.time() - policy.cold_seconds
 
 
-def small_or_dirty(segments: Sequence[LiveSegment], settings: Settings) -> list[LiveSegment]:
+def small_or_dirty(
+    segments: Sequence[LiveSegment], settings: Settings, growth: float = 1
+) -> list[LiveSegment]:
     """Returns the segments that OPTIMIZE rewrites: small ones, ones with dead rows, and ones in the catalog.
 
     A single small file without dead rows is left out: a rewrite would not improve it.
+
+    Args:
+        growth: of the segments' table (`growth_of`).
     """
     chosen = [
         live
         for live in segments
-        if live.segment.meta.home == INLINE or live.deletes.hidden or _is_small(live, settings)
+        if live.segment.meta.home == INLINE or live.deletes.hidden or _is_small(live, settings, growth)
     ]
     if len(chosen) == 1:
         only = chosen[0]
@@ -236,12 +257,12 @@ def is_tiny(live: LiveSegment, settings: Settings) -> bool:
     return _fullness(live, live.segment.rows, settings) < _TINY
 
 
-def _is_small(live: LiveSegment, settings: Settings) -> bool:
-    return _fullness(live, live.deletes.live_count, settings) < _SMALL
+def _is_small(live: LiveSegment, settings: Settings, growth: float = 1) -> bool:
+    return _fullness(live, live.deletes.live_count, settings) < _SMALL * growth
 
 
 def _fullness(live: LiveSegment, rows: int, settings: Settings) -> float:
-    """Returns how much of an output of a merge so many rows of a segment are; 1 is a whole one.
+    """Returns how much of the limits of rule 1 so many rows of a segment are.
 
     A merge cuts at whichever limit comes first, so what it writes is never small: or it would not end.
     """

@@ -90,9 +90,15 @@ class RangeMerge:
         load: StagingId,
         order_by: Sequence[str],
         purge: Purge,
+        growth: float = 1,
     ) -> RangeMerge:
-        """Describes the merge of some segments; opens no file."""
-        ranges = Merging(source, inputs, stager, order_by, purge, keeps_places=False).parts()
+        """Describes the merge of some segments; opens no file.
+
+        Args:
+            growth: see `segment_merge.merge`.
+        """
+        merging = Merging(source, inputs, stager, order_by, purge, keeps_places=False, growth=growth)
+        ranges = merging.parts()
         slices = tuple(map(SegmentSlice.of, inputs))
         return cls(source, slices, stager, load, tuple(order_by), purge, tuple(ranges))
 

@@ -3,8 +3,9 @@
 Given segments as one version sees them:
 
 1. The range of key codes is cut into parts of about `segment_rows` rows, or `segment_bytes_max` bytes when
-   rows are wide. Parts are merged one after the other, so the memory is that of one part, however large the
-   table is.
+   rows are wide; in large tables of several times as many (compaction_policy). Parts are merged one after the
+   other, so the memory is that of one part, however large the table is. The rows of a part that is larger
+   than a segment of a load are never in memory together (large_part).
 2. From each segment, take the live entries of its key index within the part. No two of them have the same
    key, so no keys are compared: only the codes are sorted.
 3. Rows are copied with all columns that a reader may request, each with its own `__VERSION_COL__`: that keeps
@@ -31,8 +32,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seqstore.store.maintenance.large_part import merged_order, write_large_part
+from seqstore.store.maintenance.live_entries import Entries, collect
 from seqstore.store.maintenance.reshaping import Reshaping
-from seqstore.store.maintenance.z_order import z_order
 from seqstore.store.publish.tombstones import Purge
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
@@ -46,11 +48,11 @@ from seqstore.store.schema.column import (
     VERSION_COL,
 )
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.segment.key_codes import Codes, encode_keys
+from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.sequence import SequenceVector
-from seqstore.store.segment.stager import Stager, stored_order
+from seqstore.store.segment.stager import Stager
 from seqstore.store.types.column_types import empty_values
 
 _GONE: Final = -1
@@ -128,6 +130,7 @@ def merge(
     purge: Purge,
     is_cancelled: Callable[[], bool],
     reshaping: Reshaping | None = None,
+    growth: float = 1,
 ) -> Merged:
     """Writes the live rows of some segments of a state as new ones; see the module.
 
@@ -135,19 +138,24 @@ def merge(
         stager: the place, schema and sizes of the outputs.
         order_by: columns of a Z-order curve; none means the stored order of loads.
         purge: the rule for removable tombstones.
-        is_cancelled: called between parts.
+        is_cancelled: called between parts, and between the pieces of a large one.
         reshaping: from the state's schema to the stager's, where they differ.
+        growth: how many times as large outputs are as the segments of loads; has no effect with `reshaping`.
 
     Raises:
         MergeCancelled: `is_cancelled` returned True.
         InvalidInputError: a value does not fit its new type.
     """
-    merging = Merging(state.schema, inputs, stager, order_by, purge, reshaping)
+
+    def check() -> None:
+        cancellation.check()
+        if is_cancelled():
+            raise MergeCancelled
+
+    merging = Merging(state.schema, inputs, stager, order_by, purge, reshaping, growth=growth, check=check)
     try:
         for number, (low, high) in enumerate(merging.parts()):
-            if number and is_cancelled():
-                raise MergeCancelled
-            cancellation.check()
+            check() if number else cancellation.check()
             merging.merge_part(low, high)
         if merging.merged.outputs:
             stager.sync()
@@ -159,17 +167,15 @@ def merge(
 
 @dataclass(frozen=True)
 class _Part:
-    """Rows of one part in any order: stored columns, codes, and the input and place that each is from."""
+    """Rows of one part: stored columns, and the entries that they are from."""
 
     rows: pa.Table
-    codes: Codes
-    inputs: npt.NDArray[np.uint32]
-    positions: Positions
+    entries: Entries
 
     def take(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Part:
         rows = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
         table = self.rows.combine_chunks().take(pa.array(rows))
-        return _Part(table, self.codes[rows], self.inputs[rows], self.positions[rows])
+        return _Part(table, self.entries.take(rows))
 
 
 @dataclass
@@ -179,6 +185,8 @@ class Merging:
     Attributes:
         source: the schema of the inputs.
         keeps_places: the result has the place of every row, which needs 8 bytes for each.
+        growth: how many times as large parts are as the segments of loads.
+        check: called between the pieces of a large part; its error ends the merge.
         merged: the result so far.
     """
 
@@ -189,6 +197,8 @@ class Merging:
     purge: Purge
     reshaping: Reshaping | None = None
     keeps_places: bool = True
+    growth: float = 1
+    check: Callable[[], None] = cancellation.check
 
     def __post_init__(self) -> None:
         self.schema = self.stager.schema
@@ -223,62 +233,108 @@ class Merging:
             for live in self.inputs
         )
         settings = self.stager.settings
-        count = max(round(rows / settings.segment_rows), size // settings.segment_bytes_max, 1)
-        count = min(count, _PARTS_MAX)
+        growth = self.growth if self.reshaping is None else 1
+        by_rows = round(rows / (settings.segment_rows * growth))
+        by_bytes = int(size // (settings.segment_bytes_max * growth))
+        count = min(max(by_rows, by_bytes, 1), _PARTS_MAX)
         bounds = [(-(-(number << 32) // count)) << 32 for number in range(count)]
         return list(itertools.pairwise([*bounds, 1 << 64]))
 
     def merge_part(self, low: int, high: int) -> None:
         """Runs steps 2 to 4 for one range of codes."""
-        part = self._live_rows(low, high)
-        if part is None:
+        entries = Entries.within(self.inputs, low, high)
+        if not len(entries):
             return
+        if self.reshaping is None and self._is_large(entries):
+            self._merge_large(entries)
+            return
+        part = _Part(collect(self.inputs, entries, self.projection).combine_chunks(), entries)
+        if self.reshaping is not None:
+            part = self._reshaped(part, self.reshaping)
         if DELETE_SIGN in self.projection.names:
-            part, guards = self._without_tombstones(part)
-            self._write_part(guards, is_guard=True)
+            leaves, guards = self._old_tombstones(part)
+            self._write_guards(part.take(guards))
+            part = part.take(~(leaves | guards))
         self._write_part(part)
 
-    def _write_part(self, part: _Part, *, is_guard: bool = False) -> None:
-        if not len(part.codes):
-            return
-        part = part.take(np.argsort(part.codes, kind="stable"))
-        order = None if is_guard else self._stored_order(part)
-        positions = None if order is None else places_in(order)
-        repeats = bool((part.codes[1:] == part.codes[:-1]).any())
-        index = KeyIndex(part.codes, positions, SequenceVector.of_rows(part.rows, self.schema), repeats)
-        if self.keeps_places:
-            places = places_in_output(len(self.merged.outputs), index.row_positions(slice(None)))
-            for number, live in enumerate(self.inputs):
-                mine = part.inputs == number
-                self.merged.places[live.segment.meta.id][part.positions[mine]] = places[mine]
-        compression = "zstd" if is_guard else None
-        self.merged.outputs.append(self.stager.write(part.rows, index, order, compression=compression))
-        self.merged.rows += len(part.codes)
+    def _is_large(self, entries: Entries) -> bool:
+        """Returns whether a part is larger than those of step 1 without growth can be."""
+        settings = self.stager.settings
+        counts = np.bincount(entries.inputs, minlength=len(self.inputs)).tolist()
+        size = sum(
+            live.segment.meta.data_bytes * count // max(live.segment.rows, 1)
+            for live, count in zip(self.inputs, counts, strict=True)
+        )
+        return len(entries) > 1.5 * settings.segment_rows or size >= 2 * settings.segment_bytes_max
 
-    def _live_rows(self, low: int, high: int) -> _Part | None:
-        """Collects the live rows of all inputs in a range of codes."""
-        tables, codes, inputs, positions = [], [], [], []
-        for number, live in enumerate(self.inputs):
-            index = live.segment.index
-            first = int(index.codes.searchsorted(np.uint64(low)))
-            last = len(index) if high > 2**64 - 1 else int(index.codes.searchsorted(np.uint64(high)))
-            at = index.row_positions(slice(first, last))
-            chosen = np.flatnonzero(live.deletes.is_live(at))
-            if not len(chosen):
-                continue
-            at, found = at[chosen], index.codes[first:last][chosen]
-            if index.positions is not None:  # ascending positions are read batch by batch, in place
-                order = np.argsort(at)
-                at, found = at[order], found[order]
-            tables.append(live.take(at, self.projection))
-            codes.append(found)
-            positions.append(at)
-            inputs.append(np.full(len(at), number, dtype=np.uint32))
-        if not tables:
-            return None
-        rows = pa.concat_tables(tables).combine_chunks()
-        part = _Part(rows, np.concatenate(codes), np.concatenate(inputs), np.concatenate(positions))
-        return part if self.reshaping is None else self._reshaped(part, self.reshaping)
+    def _merge_large(self, entries: Entries) -> None:
+        """Merges a part whose rows are not held in memory, but for its tombstones."""
+        tombstones = 0
+        if DELETE_SIGN in self.projection.names:
+            signs = collect(self.inputs, entries, Projection(self.source, (DELETE_SIGN,))).column(0)
+            deleted = np.flatnonzero(signs.to_numpy() == 1)
+            if len(deleted):
+                found = entries.take(deleted)
+                part = _Part(collect(self.inputs, found, self.projection).combine_chunks(), found)
+                leaves, guards = self._old_tombstones(part)
+                self._write_guards(part.take(guards))
+                stay = np.ones(len(entries), dtype=np.bool_)
+                stay[deleted[leaves | guards]] = False
+                entries = entries.take(stay)
+                tombstones = len(deleted) - int(np.count_nonzero(leaves | guards))
+        if not len(entries):
+            return
+        names = [name for name in self.projection.names if tombstones or name != DELETE_SIGN]
+        columns = Projection(self.source, tuple(names))
+        segment, positions = write_large_part(
+            self.inputs, entries, columns, self.stager, self.order_by, tombstones, self.check
+        )
+        self._add(segment, entries, positions)
+
+    def _write_part(self, part: _Part) -> None:
+        if not len(part.entries):
+            return
+        part = part.take(np.argsort(part.entries.codes, kind="stable"))
+        self._write(part, merged_order(part.rows, self.stager, self.order_by))
+
+    def _write_guards(self, part: _Part) -> None:
+        """Writes old tombstones that stay, without values."""
+        if not len(part.entries):
+            return
+        rows = part.rows
+        kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
+        if self.schema.groups:  # cells of tombstones hold defaults already, and count as history
+            kept.update(rows.schema.names)
+        for i, column in enumerate(rows.schema):
+            if column.name not in kept:
+                rows = rows.set_column(i, column, empty_values(column, len(rows)))
+        part = _Part(rows, part.entries)
+        self._write(part.take(np.argsort(part.entries.codes, kind="stable")), None, compression="zstd")
+
+    def _write(
+        self, part: _Part, order: npt.NDArray[np.intp] | None, *, compression: str | None = None
+    ) -> None:
+        """Writes rows that are in the order of their codes."""
+        codes = part.entries.codes
+        positions = None if order is None else places_in(order)
+        repeats = bool((codes[1:] == codes[:-1]).any())
+        index = KeyIndex(codes, positions, SequenceVector.of_rows(part.rows, self.schema), repeats)
+        segment = self.stager.write(part.rows, index, order, compression=compression)
+        self._add(segment, part.entries, index.row_positions(slice(None)))
+
+    def _add(self, segment: Segment, entries: Entries, positions: Positions) -> None:
+        """Adds an output to the result.
+
+        Args:
+            positions: of the rows of the entries in it.
+        """
+        if self.keeps_places:
+            places = places_in_output(len(self.merged.outputs), positions)
+            for number, live in enumerate(self.inputs):
+                mine = entries.inputs == number
+                self.merged.places[live.segment.meta.id][entries.positions[mine]] = places[mine]
+        self.merged.outputs.append(segment)
+        self.merged.rows += len(entries)
 
     def _reshaped(self, part: _Part, reshaping: Reshaping) -> _Part:
         """Returns the rows of a part under the new revision, with their codes."""
@@ -289,35 +345,14 @@ class Merging:
         if not reshaping.changes_keys:
             return reshaped
         keys = [reshaped.rows.column(name).combine_chunks() for name in self.schema.key]
-        return replace(reshaped, codes=encode_keys(keys, exact=self.schema.has_exact_key))
+        codes = encode_keys(keys, exact=self.schema.has_exact_key)
+        return replace(reshaped, entries=replace(reshaped.entries, codes=codes))
 
-    def _without_tombstones(self, part: _Part) -> tuple[_Part, _Part]:
-        """Splits off old tombstones: returns rows and young tombstones, and old ones that stay as guards
-        without values.
-        """
+    def _old_tombstones(self, part: _Part) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Returns which rows of a part are removed, and which stay as guards."""
         signs = np.asarray(part.rows.column(DELETE_SIGN).combine_chunks()) == 1
-        nothing = np.zeros(len(signs), dtype=np.bool_)
         if not signs.any():
-            return part, part.take(nothing)
+            return signs, signs
         versions = np.asarray(part.rows.column(VERSION_COL).combine_chunks())
-        leaves, guards = self.purge.decide(
-            signs, versions, SequenceVector.of_rows(part.rows, self.schema), part.rows
-        )
-        guarding = part.take(guards)
-        rows = guarding.rows
-        kept = {*self.schema.key, self.schema.sequence_column, *HIDDEN_COLUMNS}
-        if self.schema.groups:  # cells of tombstones hold defaults already, and count as history
-            kept.update(rows.schema.names)
-        for i, column in enumerate(rows.schema):
-            if column.name not in kept and len(rows):
-                rows = rows.set_column(i, column, empty_values(column, len(rows)))
-        return part.take(~(leaves | guards)), replace(guarding, rows=rows)
-
-    def _stored_order(self, part: _Part) -> npt.NDArray[np.intp] | None:
-        """Runs step 4; returns None for the order of codes."""
-        if self.order_by:
-            return z_order([part.rows.column(name).combine_chunks() for name in self.order_by])
-        order = stored_order(part.rows, None, self.schema, self.stager.settings)
-        if order is None and self.schema.is_duplicate:
-            return np.argsort(np.asarray(part.rows.column(ROW_ID_COL).combine_chunks()))
-        return order
+        sequence = SequenceVector.of_rows(part.rows, self.schema)
+        return self.purge.decide(signs, versions, sequence, part.rows)

@@ -50,7 +50,7 @@ from seqstore.store.segment.delete_bitmap import bitmap_of
 from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.object_disk import ObjectDisk
-from seqstore.store.segment.segment import INLINE, Origin, Segment, SegmentMeta, write_segment
+from seqstore.store.segment.segment import INLINE, NewRows, Origin, Segment, SegmentMeta, write_segment
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -305,9 +305,7 @@ class OpenTable:
             disk,
             table.loader.directory,
             meta,
-            segment.batch(0),
-            segment.index,
-            None,
+            NewRows.of(segment.batch(0), segment.index, None, meta.batch_rows),
             Origin(schema, table.name),
         )
         return replace(written, id=segment.meta.id, file=file_id)

@@ -17,7 +17,7 @@ batch at its first read.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -127,39 +127,55 @@ def keys_name(directory: str, meta: SegmentMeta) -> str:
     return f"{directory}/{meta.file_id}.keys"
 
 
+@dataclass(frozen=True)
+class NewRows:
+    """The rows of a segment that is about to be written, in stored order.
+
+    Attributes:
+        schema: visible columns in table order, then the stored hidden columns.
+        batches: of as many rows as the segment's description says.
+        index: makes the key index; called after the last batch. Its positions refer to the stored order.
+    """
+
+    schema: pa.Schema
+    batches: Iterable[pa.RecordBatch]
+    index: Callable[[], KeyIndex]
+
+    @classmethod
+    def of(
+        cls, rows: pa.Table | pa.RecordBatch, index: KeyIndex, order: Rows | None, batch_rows: int
+    ) -> NewRows:
+        """Returns rows in memory.
+
+        Args:
+            order: the stored rows, in stored order; None for all rows in their own order.
+        """
+        return cls(rows.schema, _ordered(rows, order, batch_rows), lambda: index)
+
+
 def write_segment(
-    disk: Disk,
-    directory: str,
-    meta: SegmentMeta,
-    rows: pa.Table | pa.RecordBatch,
-    index: KeyIndex,
-    order: Rows | None,
-    origin: Origin,
+    disk: Disk, directory: str, meta: SegmentMeta, rows: NewRows, origin: Origin
 ) -> SegmentMeta:
     """Writes data and key index of one segment; returns its description with sizes, checksums and zones.
 
     Both files are durable afterwards; their names are durable after the directory was synced. After an error
     there is neither.
-
-    Args:
-        rows: visible columns in table order, then the stored hidden columns.
-        index: its positions refer to the stored order.
-        order: the stored rows, in stored order; None for all rows in their own order.
     """
     zones = ZoneMapBuilder(rows.schema, origin.schema.key)
     with disk.create(data_name(directory, meta)) as data:
-        batches, stored = zones.seen(_ordered(rows, order, meta.batch_rows)), rows.schema
+        batches, stored = zones.seen(rows.batches), rows.schema
         if meta.home == "parquet" and origin.schema.open_formats:
             stored = parquet_schema(origin.schema, meta.hidden)
             batches = _named(batches, stored)
         _write_batches(data, batches, stored, meta)
     meta = replace(meta, data_bytes=data.size, ranges=tuple(data.ranges))
     try:
+        entries = rows.index()
         with disk.create(keys_name(directory, meta)) as keys:
             described = pack_description(origin.table, origin.schema, meta.to_record())
-            entries = index.to_arrow({DESCRIPTION: described})
-            with ipc.new_file(keys, entries.schema) as writer:
-                writer.write_batch(entries)
+            stored_entries = entries.to_arrow({DESCRIPTION: described})
+            with ipc.new_file(keys, stored_entries.schema) as writer:
+                writer.write_batch(stored_entries)
             keys.end_range()
     except BaseException:
         disk.discard(data_name(directory, meta))

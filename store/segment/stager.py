@@ -38,7 +38,15 @@ from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.load_marker import Attempt, StagingId, new_segment_id
-from seqstore.store.segment.segment import BULK_MEMORY, INLINE, Origin, Segment, SegmentMeta, write_segment
+from seqstore.store.segment.segment import (
+    BULK_MEMORY,
+    INLINE,
+    NewRows,
+    Origin,
+    Segment,
+    SegmentMeta,
+    write_segment,
+)
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.settings import Settings
@@ -180,30 +188,53 @@ class Stager:
             tombstones = pc.sum(signs if order is None else signs.take(pa.array(order)), min_count=0).as_py()
             if not tombstones:
                 rows = rows.drop_columns([DELETE_SIGN])
-        segment_id = self.staging.new_segment_id() if self.staging else new_segment_id()
-        schema, settings = self.schema, self.settings
         row_bytes = max(rows.nbytes // rows.num_rows, 1)
         count = len(index.codes)
-        payload = None
-        hidden = tuple(rows.schema.names[len(schema.columns) :])
-        if may_inline and row_bytes * count <= settings.inline_bytes_max:
+        if may_inline and row_bytes * count <= self.settings.inline_bytes_max:
             taken = rows if order is None else rows.take(pa.array(order))
-            payload = taken.serialize().to_pybytes()
-            meta = SegmentMeta(
-                segment_id, INLINE, "none", schema.revision, count, count, tombstones, hidden, len(payload)
-            )
-        else:
-            home = schema.storage_format
-            codec = compression or self.compression or schema.compression
-            # Wide rows make shorter batches.
-            batch_rows = max(min(settings.batch_rows_max, settings.batch_bytes_max // row_bytes), 1)
-            meta = SegmentMeta(
-                segment_id, home, codec, schema.revision, count, batch_rows, tombstones, hidden, data_bytes=0
-            )
-            meta = write_segment(
-                self.disk, self.directory, meta, rows, index, order, Origin(schema, self.table)
-            )
+            return self._inline(taken, tombstones)
+        batch_rows = self.batch_rows(row_bytes)
+        return self.write_file(
+            count, tombstones, NewRows.of(rows, index, order, batch_rows), batch_rows, compression
+        )
+
+    def batch_rows(self, row_bytes: int) -> int:
+        """Returns the rows of each batch of a file; wide rows make shorter batches."""
+        return max(min(self.settings.batch_rows_max, self.settings.batch_bytes_max // row_bytes), 1)
+
+    def write_file(
+        self, count: int, tombstones: int, rows: NewRows, batch_rows: int, compression: str | None = None
+    ) -> Segment:
+        """Writes one segment as files, while its batches are made.
+
+        Args:
+            count, tombstones: of the rows.
+            batch_rows: of every batch but the last.
+            compression: of the data; None for the stager's.
+        """
+        schema = self.schema
+        codec = compression or self.compression or schema.compression
+        segment_id, hidden = self._new_segment_id(), self._hidden(rows.schema)
+        home, revision = schema.storage_format, schema.revision
+        meta = SegmentMeta(
+            segment_id, home, codec, revision, count, batch_rows, tombstones, hidden, data_bytes=0
+        )
+        meta = write_segment(self.disk, self.directory, meta, rows, Origin(schema, self.table))
+        return Segment(self.disk, self.directory, meta, schema, None)
+
+    def _inline(self, rows: pa.RecordBatch, tombstones: int) -> Segment:
+        segment_id, hidden, count = self._new_segment_id(), self._hidden(rows.schema), rows.num_rows
+        revision, payload = self.schema.revision, rows.serialize().to_pybytes()
+        meta = SegmentMeta(
+            segment_id, INLINE, "none", revision, count, count, tombstones, hidden, len(payload)
+        )
         return Segment(self.disk, self.directory, meta, self.schema, payload)
+
+    def _new_segment_id(self) -> str:
+        return self.staging.new_segment_id() if self.staging else new_segment_id()
+
+    def _hidden(self, rows: pa.Schema) -> tuple[str, ...]:
+        return tuple(rows.names[len(self.schema.columns) :])
 
 
 def _build_all(build: Callable[[int], Segment | None], parts: int) -> list[Segment | None]:
@@ -265,19 +296,24 @@ def stored_order(
     Returns:
         None for the order of key codes.
     """
-    names = schema.cluster_columns
     count = len(chosen) if chosen is not None else rows.num_rows
-    if not names and count < settings.clustered_rows_min:
+    if not schema.cluster_columns and count < settings.clustered_rows_min:
         return None
-    if schema.is_duplicate:
-        names = names or schema.declared_key
-    wanted = [rows.column(name) for name in names or schema.key]
+    names = order_columns(schema)
+    wanted = [rows.column(name) for name in names]
     columns = [each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in wanted]
     if chosen is not None:
         columns = [column.take(pa.array(chosen)) for column in columns]
-    if not names:
+    if tuple(names) == tuple(schema.key):
         return key_order(columns, schema)
     return np.asarray(sorted_nulls_first(pa.table(columns, names=list(names)), names)).astype(np.intp)
+
+
+def order_columns(schema: TableSchema) -> Sequence[str]:
+    """Returns the columns that order the rows of a large segment."""
+    if schema.cluster_columns:
+        return schema.cluster_columns
+    return (schema.declared_key if schema.is_duplicate else ()) or schema.key
 
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:

@@ -7,6 +7,7 @@ A table of wide rows was: a merge is cut at `segment_bytes_max`, and what had fe
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -68,6 +69,7 @@ def test_a_second_optimize_of_wide_rows_has_nothing_to_do(make_table: MakeTable)
     assert not table.optimize().made_version
 
 
+@pytest.mark.settings(replace(LIMITS, segment_growth=1))
 def test_many_old_tombstones_come_to_rest(make_table: MakeTable) -> None:
     """Segments of nothing but tombstones were merged whenever there were more than ten, however large."""
     table = make_table("k BIGINT NOT NULL", "v STRING", "s BIGINT", sequence_col="s")

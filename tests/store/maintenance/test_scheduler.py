@@ -133,7 +133,7 @@ def depth_of(table: Table) -> int:
 
 def test_large_segments_that_overlap_are_merged_until_few_do(store: Store) -> None:
     """Each look-up tries every segment whose range has the key: 100 of them, one after another."""
-    settings = Settings(segment_rows=100, inline_bytes_max=0)
+    settings = Settings(segment_rows=100, segment_growth=1, inline_bytes_max=0)
     with Store.open(store.path, settings=settings) as small:
         table = make(small)
         for number in range(60):
@@ -151,7 +151,8 @@ def test_large_segments_that_overlap_are_merged_until_few_do(store: Store) -> No
 
 
 def test_large_segments_without_overlap_are_left_as_they_are(store: Store) -> None:
-    with Store.open(store.path, settings=Settings(segment_rows=100, inline_bytes_max=0)) as small:
+    settings = Settings(segment_rows=100, segment_growth=1, inline_bytes_max=0)
+    with Store.open(store.path, settings=settings) as small:
         table = make(small, disable_auto_compaction="true")
         for number in range(40):
             load(table, number * 2, 100)
