@@ -31,7 +31,7 @@ from tests.weight import ALL, form
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytest_plugins = ["tests.distribution", "tests.long_tests"]
+pytest_plugins = ["pytester", "tests.distribution", "tests.families", "tests.long_tests"]
 
 gc.disable()  # while tests are collected: a quarter of that time, and hardly anything is garbage
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.

@@ -33,6 +33,7 @@ def test_failovers_by_way_of_a_directory(tmp_path: Path) -> None:
     run_rounds(tmp_path, str(tmp_path / "shipped"), segments, by_form(6, 10), seed)
 
 
+@pytest.mark.long
 def test_failovers_by_way_of_an_object_store(tmp_path: Path, bucket: str) -> None:
     """Segments and catalog are in a bucket."""
     seed = new_seed()

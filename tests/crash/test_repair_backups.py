@@ -244,6 +244,7 @@ def test_the_command_takes_a_place_of_backups(path: Path) -> None:
     assert contents(path) == expected
 
 
+@pytest.mark.long
 def test_a_place_that_cannot_be_read_is_named(path: Path) -> None:
     make(path, TABLE)
     path = without_catalog(path)

@@ -87,6 +87,7 @@ def test_a_load_fails_in_its_time_and_names_the_holder(directory: Path) -> None:
         assert store.find_transaction("db", "l").status == "VISIBLE"  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_writers_that_wait_together_fail_in_one_time(directory: Path) -> None:
     """Each that became the leader waited for the whole time again."""
     failed: list[str] = []

@@ -41,6 +41,7 @@ def test_it_reads_as_the_version_that_wrote_it_read_it(archive: Path, tmp_path: 
     assert found == expected(archive)
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("name", stores.MAKERS)
 def test_todays_version_makes_the_same_stores(name: str, tmp_path: Path) -> None:
     """The script still runs, and the newest archives hold all that it makes."""

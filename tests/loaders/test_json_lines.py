@@ -323,6 +323,7 @@ def loaded(store: Store, table: str, columns: tuple[str, ...], body: bytes, **he
     return [repr(row) for row in rows_of(store.table(f"db.{table}"))], counts, log, message
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("strict", ["true", "false"])
 def test_arrow_reads_nothing_in_another_way(store: Store, strict: str) -> None:
     """The tables are the same, to the sign of a zero, whichever of the three readers a block got."""

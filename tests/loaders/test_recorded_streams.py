@@ -76,6 +76,7 @@ def test_the_copy_equals_the_source(store: Store, session: Session, tmp_path: Pa
     assert copied(store, session, tmp_path, messages(name)) == wanted(name)
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("name", DATABASES)
 def test_messages_in_any_order_and_twice_make_the_same_copy(
     store: Store, session: Session, tmp_path: Path, name: str
@@ -89,6 +90,7 @@ def test_messages_in_any_order_and_twice_make_the_same_copy(
     assert copied(store, session, tmp_path, lines) == wanted(name)
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("name", DATABASES)
 def test_flexible_updates_make_the_same_copy(
     store: Store, session: Session, tmp_path: Path, name: str

@@ -230,7 +230,7 @@ class DuplicateMachine(RuleBasedStateMachine):
 
 def test_duplicate_tables_agree_with_a_list_of_rows_per_version() -> None:
     chosen = settings(
-        max_examples=by_form(8, 75),
+        max_examples=by_form(4, 75),
         stateful_step_count=20,
         deadline=None,
         print_blob=True,

@@ -290,7 +290,7 @@ MACHINES = [MaintainedExactKeys, MaintainedHashedKeys, ThinnedVersions]
 @pytest.mark.parametrize("machine", MACHINES)
 def test_maintenance_changes_no_answer_at_any_version(machine: type[TableMachine]) -> None:
     """K1, K5, scenarios 39 and 41."""
-    run_machine(machine, examples=by_form(12, 80), steps=12)
+    run_machine(machine, examples=by_form(6, 80), steps=12)
 
 
 @pytest.mark.torture

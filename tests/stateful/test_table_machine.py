@@ -438,7 +438,7 @@ def run_machine(machine: type[TableMachine], examples: int, steps: int) -> None:
 MACHINES = (HashedKeys, CollidingKeys, ExactKeys)
 RUNS = by_form(1, 2)  # of each machine, side by side
 # Many steps for few tables: what goes wrong needs several operations on one table.
-EXAMPLES, STEPS = by_form(5, 40), 20
+EXAMPLES, STEPS = by_form(3, 40), 20
 
 
 @pytest.mark.timeout(1200)  # a busy machine takes its time

@@ -147,7 +147,7 @@ TABLES = st.sampled_from(sorted(SEQUENCES))
 SIZES = st.sampled_from([1, 2**18])
 
 
-@settings(max_examples=by_form(60, 180), suppress_health_check=list(HealthCheck))
+@settings(max_examples=by_form(30, 180), suppress_health_check=list(HealthCheck))
 @given(sequence=TABLES, inline_bytes=SIZES, steps=STEPS)
 def test_any_order_of_two_phase_loads_is_the_order_of_their_commits(
     sequence: str, inline_bytes: int, steps: list[Any]

@@ -60,6 +60,7 @@ def test_spark_reads_over_jdbc_and_pushes_filters(read: Callable[..., DataFrame]
     assert read(query="SELECT count(*) AS c FROM t").collect()[0].c == 2
 
 
+@pytest.mark.long
 def test_spark_writes_over_jdbc_in_every_mode(
     spark: SparkSession, read: Callable[..., DataFrame], options: dict[str, str], store: Store
 ) -> None:

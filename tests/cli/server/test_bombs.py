@@ -131,6 +131,7 @@ def avro_schema(**fields: Any) -> Any:
     return {"type": "record", "name": "r", "fields": [{"name": n, "type": t} for n, t in fields.items()]}
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy", "lz4"])
 def test_a_block_of_avro_that_unfolds_to_more_than_its_limit_is_refused(
     server: ServerProcess, codec: str

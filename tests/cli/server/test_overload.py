@@ -75,6 +75,7 @@ def load_over(folder: Path, *, good: int, bad: int, idle: int, seconds: float, p
     assert loaded.p99 < TIMES_MAX * quiet.p99 + NOISE_SECONDS, told
 
 
+@pytest.mark.long
 def test_good_clients_see_no_error_beside_bad_and_idle_ones(tmp_path: Path) -> None:
     load_over(tmp_path, good=30, bad=12, idle=300, seconds=by_form(4, 10), pause=1.0)
 

@@ -214,6 +214,7 @@ def test_a_killed_worker_with_a_statement_that_runs_and_one_that_waits_ends_alon
             assert other in server.workers()
 
 
+@pytest.mark.long
 def test_a_worker_that_is_replaced_leaves_the_spill_folders_of_others(data: Path) -> None:
     """One of place 0 removed them all, and queries of the others had no room on disk from then on."""
     with serving_workers(data, 2) as server:
@@ -226,6 +227,7 @@ def test_a_worker_that_is_replaced_leaves_the_spill_folders_of_others(data: Path
             assert sorted(each.name for each in (data / "spill").iterdir()) == ["worker-0", "worker-1"]
 
 
+@pytest.mark.long
 def test_what_was_told_holds_in_a_worker_that_begins_later(data: Path) -> None:
     with serving_workers(data, 2) as server:
         before = server.workers()
@@ -320,6 +322,7 @@ def test_a_load_ends_although_all_processes_get_the_signal(data: Path) -> None:
     assert rows_of(data) == {6: 6}
 
 
+@pytest.mark.long
 def test_a_second_signal_abandons_what_runs(data: Path) -> None:
     with serving_workers(data, 2) as server:
         slow = begin_load(server)

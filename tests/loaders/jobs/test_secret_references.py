@@ -263,6 +263,7 @@ def test_load_takes_references_as_keys_of_a_bucket(store: Store) -> None:
         )
 
 
+@pytest.mark.long
 def test_a_job_keeps_the_references_of_its_file(store: Store) -> None:
     spec = load("env:OTHER_SECRET")
     _, job = BrokerLoad(store, spec, store.settings.load_paths, references=["env:OTHER_SECRET"]).run()

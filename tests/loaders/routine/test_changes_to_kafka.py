@@ -116,6 +116,7 @@ def test_a_topic_that_does_not_exist_is_made(data: Path, broker: KafkaBroker) ->
     assert sorted(key["id"] for key, _ in committed(broker, name)) == [1, 2]
 
 
+@pytest.mark.long
 def test_a_topic_has_one_form_and_one_table(data: Path, broker: KafkaBroker, topic: str) -> None:
     follow(data, broker, topic)
     done = CliRunner().invoke(app, command(data, broker, topic, "--format", "debezium_json"))
@@ -205,6 +206,7 @@ def open_elsewhere(broker: KafkaBroker, topic: str) -> Producer:
     return other
 
 
+@pytest.mark.long
 def test_a_position_behind_an_open_transaction_is_waited_for(
     data: Path, broker: KafkaBroker, topic: str, request: pytest.FixtureRequest
 ) -> None:
@@ -260,6 +262,7 @@ def killed_followers(data: Path, broker: KafkaBroker, topic: str, rounds: int, r
     follow(data, broker, topic, "--format", "debezium_json")
 
 
+@pytest.mark.long
 def test_killed_followers_neither_lose_nor_repeat(data: Path, broker: KafkaBroker, topic: str) -> None:
     seed = new_seed(10**6)
     killed_followers(data, broker, topic, by_form(3, 12), random.Random(seed))

@@ -138,6 +138,7 @@ def test_json_is_mapped_filtered_merged_and_ordered(server: Server, broker: Kafk
     assert (job.statistic["unselectedRows"], job.statistic["errorRows"]) == (2, 0)
 
 
+@pytest.mark.long
 def test_partitions_that_come_later_are_found(server: Server, broker: KafkaBroker) -> None:
     """R9, R26"""
     job = new_job(server, broker, partitions=2)
@@ -152,6 +153,7 @@ def test_partitions_that_come_later_are_found(server: Server, broker: KafkaBroke
     assert job.rows == [(1, 1), (2, 1), (3, 1)]
 
 
+@pytest.mark.long
 def test_offsets_lost_to_retention_are_never_skipped_silently(job: Job) -> None:
     """R27, R29: the job pauses, ALTER moves it; with a reset policy it moves by itself and says so."""
     job.topic.put(f"{k},0" for k in range(4))
@@ -232,6 +234,7 @@ def test_only_committed_transactions_are_read(job: Job) -> None:
     assert [k for k, _ in job.rows] == [0, 1, 2, 20, 21, 22, 100]
 
 
+@pytest.mark.long
 def test_properties_of_the_client_are_passed_on(job: Job, broker: KafkaBroker) -> None:
     """R24: SASL over TLS; the password is not shown."""
     job.topic.put(["1,1"])
@@ -255,6 +258,7 @@ def test_properties_of_the_client_are_passed_on(job: Job, broker: KafkaBroker) -
     assert "SASL_SSL" in shown
 
 
+@pytest.mark.long
 def test_too_many_bad_rows_pause_the_job_after_the_batch(job: Job) -> None:
     """R16, R17, R34: the batch that broke the budget is kept; the log tells of its rows."""
     job.topic.put(["1,1", "x,1", "y,1", "2,1"])
@@ -298,6 +302,7 @@ def test_a_new_key_aborts_the_whole_batch_where_the_policy_is_error(
     assert job.rows == [(1, 0, 7), (2, 2, 7)]
 
 
+@pytest.mark.long
 def test_two_topics_update_columns_of_one_table(server: Server, broker: KafkaBroker) -> None:
     """R22, R29: fixed columns as CSV and flexible ones as JSON, by two jobs at once."""
     fixed = new_job(server, broker, "k BIGINT, v BIGINT NULL, w BIGINT NULL, x BIGINT NULL")
@@ -317,6 +322,7 @@ def test_two_topics_update_columns_of_one_table(server: Server, broker: KafkaBro
     ]
 
 
+@pytest.mark.long
 def test_one_topic_fills_many_tables(server: Server, broker: KafkaBroker) -> None:
     """R3, R33, R36: each document goes to the table it names; one for a table yet to be made waits for it."""
     made = [new_job(server, broker, partitions=2) for _ in range(2)]

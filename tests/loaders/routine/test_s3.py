@@ -17,6 +17,7 @@ from tests.support.object_store import WEED, object_store
 pytestmark = pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
 
 
+@pytest.mark.long
 def test_objects_are_loaded_once_and_no_key_is_shown(tmp_path: Path) -> None:
     """R4, R38: bad rows are told with the object's name, without what opens it."""
     (tmp_path / "weed").mkdir()

@@ -53,6 +53,7 @@ def test_a_written_frame_raises_them_once(
     assert (found["versions"], found["rows_total"], found["rows_superseded"]) == (1, 10, 3)
 
 
+@pytest.mark.long
 def test_a_written_stream_raises_them(
     spark: SparkSession, counters: LoadCounters, options: dict[str, str], tmp_path: Path
 ) -> None:

@@ -371,6 +371,7 @@ def test_an_empty_frame_makes_no_version(session: SparkSession, store: Store, ta
     assert table.version == version
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -391,6 +392,7 @@ def test_wrong_options_are_named(
         reading(session, store, **options).load().count()
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [

@@ -106,6 +106,7 @@ def test_a_stream_starts_with_the_rows_and_goes_on_with_changes(
     assert feed.run() == []
 
 
+@pytest.mark.long
 def test_a_stream_may_start_at_a_version_and_take_few_rows_at_a_time(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
@@ -214,6 +215,7 @@ def test_a_table_made_again_ends_the_stream_and_is_no_continuation_of_it(
         Feed(session, store, tmp_path / "checkpoint").run()
 
 
+@pytest.mark.long
 def test_a_stream_without_kinds_is_refused(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
@@ -386,6 +388,7 @@ def test_a_partial_update_is_no_complete_output(store: Store, table: Table, tmp_
         batch_writer(store, tmp_path / "checkpoint", overwrite=True, partial_columns="true")
 
 
+@pytest.mark.long
 def test_complete_output_takes_the_place_of_all_rows(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:

@@ -621,6 +621,7 @@ def test_unknown_tables_and_databases(store: Store, place: str) -> None:
         restore(store, place)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not WEED.exists(), reason="needs the object store of the extra test")
 def test_an_object_store_holds_backups(tmp_path: Path, place: str) -> None:
     """Backups of a store whose segments are objects, on another prefix; no record has their keys."""

@@ -520,6 +520,7 @@ def test_a_bucket_that_does_not_exist_is_unavailable(monkeypatch: pytest.MonkeyP
         place.list("log") if ask == "list" else getattr(place, ask)("log/1", b"")
 
 
+@pytest.mark.long
 def test_a_forked_child_uses_no_object_store_after_its_parent(bucket: str, tmp_path: Path) -> None:
     """Its requests waited for ever, and its parent's from then on: both had the client's event queue."""
     open_place(bucket.format(tmp_path.name), is_new=True).write("lease", b"x")

@@ -86,10 +86,11 @@ def splits(draw: st.DrawFn, events: list[Event]) -> list[list[Event]]:
     return [mixed[start:end] for start, end in itertools.pairwise([0, *ends]) if start < end]
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("storage_format", ["arrow", "parquet"])
 @pytest.mark.parametrize("shape", [EXACT, HASHED], ids=["exact keys", "hashed keys"])
 @settings(
-    max_examples=by_form(40, 300),
+    max_examples=by_form(30, 300),
     deadline=None,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -171,6 +171,7 @@ def test_a_condition_means_the_same_wherever_it_is_decided(
     assert sorted(row[0] for row in rows(query.format(condition))) == keys
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("sign", ["AND", "OR"])
 def test_a_program_may_write_thousands_of_conditions(rows: Run, sign: str) -> None:
     query = "SELECT k, a FROM t WHERE " + f" {sign} ".join(f"k != {i + 9}" for i in range(5_000))

@@ -24,6 +24,7 @@ _DEEP = {
 }
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("name", _DEEP)
 def test_statements_that_are_too_deep_are_refused(session: Session, name: str) -> None:
     """8,000 terms took a minute before DuckDB refused them; 600 queries of a UNION were a defect."""

@@ -56,6 +56,7 @@ def test_every_pair_of_types_is_compared_as_in_doris(rows: Run) -> None:
     assert not wrong, f"{len(wrong)} of {len(expected)}: {dict(list(wrong.items())[:10])}"
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("table")
 def test_columns_of_subqueries_are_compared_alike(rows: Run) -> None:
     """Through a derived table, a union, a correlated subquery and an aggregate."""
@@ -71,6 +72,7 @@ def test_columns_of_subqueries_are_compared_alike(rows: Run) -> None:
     assert answers(rows, list(by_subquery)) == by_subquery
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("table")
 def test_in_of_a_subquery_compares_as_equality(rows: Run) -> None:
     for text, wanted in comparisons():
