@@ -187,7 +187,8 @@ def look_ups(table: Table, kind: str) -> list[Any]:
     if kind in ("duplicate", "two columns"):
         return []
     made = list(range(400)) if kind == "INT" else [f"key {key}" for key in range(0, 400, 20)]
-    return table.get(pa.table({"k": made})).to_pylist()
+    found: list[Any] = table.get(pa.table({"k": made})).to_pylist()
+    return found
 
 
 @pytest.mark.family(8)
@@ -310,7 +311,7 @@ def test_a_small_merge_in_a_large_table_reads_each_row_once(
         load(table, range(number, 32 * ROWS, 32))
     table.optimize(full=True)
     in_pieces: list[object] = []
-    write: Callable[..., Any] = segment_merge.write_large_part
+    write: Callable[..., Any] = large_part.write_large_part
 
     def noted(*arguments: Any) -> Any:
         in_pieces.append(arguments)
