@@ -145,7 +145,7 @@ def _segment(
     elif meta.id in large and is_cold(live, policy):
         chosen, why = "rewrite", f"{policy.cold_seconds} s old or older, to be compressed"
     elif meta.id in large:
-        chosen, why = "rewrite", "small, or its dead rows have rested long enough"
+        chosen, why = "rewrite", "small for its table, or its dead rows have rested long enough"
     elif is_tiny(live, settings):
         why = f"stays: tiny, and not more than {policy.segments_max} tiny ones are there"
     return {

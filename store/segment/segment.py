@@ -38,6 +38,7 @@ from seqstore.store.segment.description import DESCRIPTION, pack_description
 from seqstore.store.segment.disk import Disk, NewFile, Range
 from seqstore.store.segment.key_codes import encode_keys
 from seqstore.store.segment.key_index import KeyIndex, places_in
+from seqstore.store.segment.mapped_columns import MappedColumns, can_gather
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import Rows
 from seqstore.store.segment.zone_map import Pruner, ZoneMap, ZoneMapBuilder
@@ -53,6 +54,9 @@ BULK_MEMORY: Final = pa.system_memory_pool()
 _TAKEN_ROWS: Final = 2**18
 _TAKEN_BYTES: Final = 32 * 2**20
 _READ_BYTES: Final = 1 << 20
+# Of a gather over the file (segment.mapped_columns); else rows are taken batch by batch.
+_SCATTERED_BATCHES_MIN: Final = 8
+_SCATTERED_ROWS: Final = 256
 
 
 @dataclass(frozen=True)
@@ -425,6 +429,8 @@ class Segment:
         if len(positions) == 1 or not (batch_of != batch_of[0]).any():
             local = pa.array(positions - batch_of[0] * np.uint32(self.meta.batch_rows))
             return pa.Table.from_batches([self.batch(int(batch_of[0]), columns).take(local)])
+        if self._is_scattered(positions) and (gathered := self._gathered(positions, columns)) is not None:
+            return gathered
         order = np.argsort(positions, kind="stable")
         ordered = batch_of[order]
         starts = [0, *((ordered[1:] != ordered[:-1]).nonzero()[0] + 1).tolist()]
@@ -438,6 +444,36 @@ class Segment:
         if bool((order[1:] > order[:-1]).all()):
             return taken
         return taken.take(pa.array(places_in(order)))
+
+    def _is_scattered(self, positions: npt.NDArray[np.uint32]) -> bool:
+        """Returns whether rows are so few for each batch that a gather over the file takes less time."""
+        meta = self.meta
+        if meta.home != "arrow" or meta.compression != "none" or self.batches < _SCATTERED_BATCHES_MIN:
+            return False
+        return len(positions) < self.batches * _SCATTERED_ROWS
+
+    def _gathered(self, positions: npt.NDArray[np.uint32], columns: Sequence[str]) -> pa.Table | None:
+        """Returns what `take` returns, by a gather over the file; None where that cannot be."""
+        chosen = pa.schema([self.stored_schema.field(name) for name in columns])
+        if not all(map(can_gather, chosen.types)):
+            return None
+        batch_of, places = np.divmod(positions.astype(np.int64), self.meta.batch_rows)
+        mapped = self._mapped_columns
+        for number in mapped.unknown(batch_of):
+            mapped.note(number, self.batch(number))
+        if not mapped.is_in_place:
+            return None
+        arrays = [
+            mapped.take(self.stored_schema.get_field_index(name), kind, batch_of, places)
+            for name, kind in zip(columns, chosen.types, strict=True)
+        ]
+        if any(array is None for array in arrays):
+            return None
+        return pa.Table.from_arrays(arrays, schema=chosen)
+
+    @cached_property
+    def _mapped_columns(self) -> MappedColumns:
+        return MappedColumns(self._data, len(self.stored_schema), self.batches)
 
     def matching(self, predicate: pc.Expression | None, schema: TableSchema) -> Sequence[int]:
         """Returns the batches that may hold a row that satisfies a predicate over a revision's columns."""
