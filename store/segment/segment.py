@@ -54,9 +54,10 @@ BULK_MEMORY: Final = pa.system_memory_pool()
 _TAKEN_ROWS: Final = 2**18
 _TAKEN_BYTES: Final = 32 * 2**20
 _READ_BYTES: Final = 1 << 20
-# Of a gather over the file (segment.mapped_columns); else rows are taken batch by batch.
+# From so many batches on, and with fewer rows of each, a gather over the file (segment.mapped_columns) takes
+# less time: of 1,000 rows in 160 batches half of it, of 30,000 a tenth more.
 _SCATTERED_BATCHES_MIN: Final = 8
-_SCATTERED_ROWS: Final = 256
+_SCATTERED_ROWS: Final = 64
 
 
 @dataclass(frozen=True)
@@ -429,7 +430,7 @@ class Segment:
         if len(positions) == 1 or not (batch_of != batch_of[0]).any():
             local = pa.array(positions - batch_of[0] * np.uint32(self.meta.batch_rows))
             return pa.Table.from_batches([self.batch(int(batch_of[0]), columns).take(local)])
-        if self._is_scattered(positions) and (gathered := self._gathered(positions, columns)) is not None:
+        if self._is_scattered(batch_of) and (gathered := self._gathered(positions, columns)) is not None:
             return gathered
         order = np.argsort(positions, kind="stable")
         ordered = batch_of[order]
@@ -445,12 +446,16 @@ class Segment:
             return taken
         return taken.take(pa.array(places_in(order)))
 
-    def _is_scattered(self, positions: npt.NDArray[np.uint32]) -> bool:
-        """Returns whether rows are so few for each batch that a gather over the file takes less time."""
-        meta = self.meta
-        if meta.home != "arrow" or meta.compression != "none" or self.batches < _SCATTERED_BATCHES_MIN:
+    def _is_scattered(self, batch_of: npt.NDArray[np.uint32]) -> bool:
+        """Returns whether rows are in so many batches that a gather over the file takes less time.
+
+        Args:
+            batch_of: their batches.
+        """
+        if self.meta.home != "arrow" or self.meta.compression != "none":
             return False
-        return len(positions) < self.batches * _SCATTERED_ROWS
+        pieces = np.count_nonzero(batch_of[1:] != batch_of[:-1]) + 1
+        return bool(pieces >= _SCATTERED_BATCHES_MIN and len(batch_of) < pieces * _SCATTERED_ROWS)
 
     def _gathered(self, positions: npt.NDArray[np.uint32], columns: Sequence[str]) -> pa.Table | None:
         """Returns what `take` returns, by a gather over the file; None where that cannot be."""

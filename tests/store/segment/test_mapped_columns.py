@@ -162,7 +162,7 @@ def test_look_ups_answer_the_same_with_and_without_a_gather(
 
     monkeypatch.setattr(MappedColumns, "take", noted)
     for columns in (["k", "v", "t", "b", "p"], ["t"], ["k", "l"]):
-        monkeypatch.setattr(segments, "_SCATTERED_ROWS", 256)
+        monkeypatch.setattr(segments, "_SCATTERED_ROWS", 64)
         gathered.clear()
         found = table.get(wanted, columns)
         assert bool(gathered) == (not layout and "l" not in columns)
