@@ -33,6 +33,7 @@ from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.stager import Stager, order_columns, stored_order
 
 _PIECES: Final = 4  # of a load's segment; larger ones took more memory and were not faster
+_SAMPLE_ROWS: Final = 64  # whose size is measured first
 
 
 def write_large_part(
@@ -79,8 +80,10 @@ class _LargePart:
 
     def __post_init__(self) -> None:
         self.positions = places_in(self.order)
-        some = self._rows(slice(0, self.stager.settings.batch_rows_max))
-        self.row_bytes = max(some.nbytes // max(some.num_rows, 1), 1)
+        some = self._rows(slice(0, _SAMPLE_ROWS))
+        stored = np.array([live.segment.meta.data_bytes / live.segment.rows for live in self.inputs])
+        stored_bytes = stored[self.entries.inputs].mean()  # fewer than in memory where inputs are compressed
+        self.row_bytes = max(some.nbytes // some.num_rows, int(stored_bytes), 1)
 
     def _rows(self, places: slice) -> pa.Table:
         """Returns the rows at some positions of the new segment."""
@@ -88,16 +91,18 @@ class _LargePart:
 
     def batches(self, batch_rows: int) -> Iterator[pa.RecordBatch]:
         """Runs step 2; notes the sequences."""
-        settings = self.stager.settings
-        rows = min(settings.segment_rows, settings.segment_bytes_max // self.row_bytes) // _PIECES
-        piece = max(rows // batch_rows, 1) * batch_rows
-        for start in range(0, len(self.order), piece):
+        settings, start = self.stager.settings, 0
+        while start < len(self.order):
             self.check()
+            rows = min(settings.segment_rows, settings.segment_bytes_max // self.row_bytes) // _PIECES
+            piece = max(rows // batch_rows, 1) * batch_rows
             table = self._rows(slice(start, start + piece)).combine_chunks()
+            self.row_bytes = max(self.row_bytes, table.nbytes // table.num_rows)  # the next piece is smaller
             sequence = SequenceVector.of_rows(table, self.stager.schema)
             if sequence is not None:
                 self.sequences.append(sequence)
             yield from table.to_batches(max_chunksize=batch_rows)
+            start += piece
 
     def index(self) -> KeyIndex:
         """Runs step 3."""

@@ -253,8 +253,9 @@ class Merging:
             part = self._reshaped(part, self.reshaping)
         if DELETE_SIGN in self.projection.names:
             leaves, guards = self._old_tombstones(part)
-            self._write_guards(part.take(guards))
-            part = part.take(~(leaves | guards))
+            if (gone := leaves | guards).any():
+                self._write_guards(part.take(guards))
+                part = part.take(~gone)
         self._write_part(part)
 
     def _is_large(self, entries: Entries) -> bool:
