@@ -75,6 +75,9 @@ def test_a_table_has_few_segments_however_many_rows_it_has(make_table: MakeTable
     rest(table)
     assert len(sizes_of(table)) <= 16 + 5, "whole ones, and some that are small"
     assert max(sizes_of(table)) <= 1.5 * ROWS * max(segments / 8, 1)
+    written = [done.metrics.rows_total for done in table.history() if done.operation == "OPTIMIZE"]
+    assert max(written, default=0) <= ROWS * max(8, 2 * segments / 8), "at a time"
+    assert sum(written) <= 2 * segments * ROWS, "each row once or twice"
     assert sorted(rows_of(table)) == [(key, key % segments) for key in range(segments * ROWS)]
     assert table.check() == []
 
@@ -147,8 +150,9 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return str(request.param)
 
 
-def new_table(store: Store, name: str, kind: str, layout: str, sequence: str) -> Table:
-    properties = {**OFF, **LAYOUTS[layout]}
+def new_table(store: Store, name: str, kind: str, layout: str, sequence: str, seconds: int = 0) -> Table:
+    """A table that remembers tombstones for some seconds."""
+    properties = {**OFF, **LAYOUTS[layout], "tombstone_retention_seconds": str(seconds)}
     text = kind in ("VARCHAR(9)", "colliding")
     key = ["k", "k2"] if kind == "two columns" else ["k"]
     names = [f"k {'VARCHAR(9)' if text else 'INT'} NOT NULL", *(["k2 VARCHAR(5)"] if len(key) > 1 else [])]
@@ -199,9 +203,9 @@ def test_a_merge_in_pieces_changes_no_result(store: Store, kind: str, layout: st
     for number in range(by_form(1, 6)):
         seed = new_seed()
         random_of = random.Random(seed)
-        sequence = random_of.choice(["", "BIGINT", "LARGEINT"])
+        sequence, seconds = random_of.choice(["", "BIGINT", "LARGEINT"]), random_of.choice([0, 1_000])
         names = ("plain", "here", "there")
-        tables = [new_table(store, f"db.{name}{number}", kind, layout, sequence) for name in names]
+        tables = [new_table(store, f"db.{name}{number}", kind, layout, sequence, seconds) for name in names]
         plain, here, there = tables
         for _ in range(random_of.randint(2, 6)):
             rows = drawn(random_of, plain, kind)
