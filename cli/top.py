@@ -143,15 +143,13 @@ def _jobs(store: Store) -> Iterator[JobLine]:
     from seqstore.loaders.routine.jobs import RoutineJobs
     from seqstore.loaders.routine.show import lag
 
-    for job in RoutineJobs(store.catalog).all().values():
-        if not job.has_ended:
-            behind = sum(lag(job).values())
-            done = f"{job.statistic.loaded_rows:,} rows loaded, {behind:,} behind"
-            yield JobLine("routine", f"{job.database}.{job.name}", job.state, done)
-    for load in LoadJobs(store.catalog).all().values():
-        if not load.has_ended:
-            done = f"{load.files_done} of {load.files} files, {load.loaded:,} rows"
-            yield JobLine("broker", f"{load.database}.{load.name}", load.state, done)
+    for job in RoutineJobs(store.catalog).living().values():
+        behind = sum(lag(job).values())
+        done = f"{job.statistic.loaded_rows:,} rows loaded, {behind:,} behind"
+        yield JobLine("routine", f"{job.database}.{job.name}", job.state, done)
+    for load in LoadJobs(store.catalog).living().values():
+        done = f"{load.files_done} of {load.files} files, {load.loaded:,} rows"
+        yield JobLine("broker", f"{load.database}.{load.name}", load.state, done)
 
 
 def page_text(page: Page) -> str:

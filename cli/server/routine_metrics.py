@@ -26,8 +26,8 @@ def routine_metrics(store: Store, sees: Callable[[str, str], bool]) -> Iterable[
     )
     text = "offsets between a partition's end and its job"
     behind = GaugeMetricFamily(f"{name}_lag", text, labels=[*labels, "partition"])
-    for job in RoutineJobs(store.catalog).all().values():
-        if job.has_ended or not sees(job.database, job.spec.table):
+    for job in RoutineJobs(store.catalog).living().values():
+        if not sees(job.database, job.spec.table):
             continue
         found, key = job.statistic, [job.database, job.name]
         rows.add_metric([*key, "loaded"], found.loaded_rows)

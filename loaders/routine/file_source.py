@@ -2,8 +2,9 @@
 
 The source is a log of one partition, "0", whose k-th offset is the k-th file that was read. The names of
 these files are kept beside the job, in the transaction that publishes their rows; any other match is still to
-be read. A file counts as read by its name: later appended rows are not seen, so files should be put in place
-whole (written elsewhere, then renamed).
+be read. Only names of files that are there are looked for, so a round costs the same however many files the
+job has read. A file counts as read by its name: later appended rows are not seen, so files should be put in
+place whole (written elsewhere, then renamed).
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class FileSource:
     Args:
         path: files or a pattern; complete.
         allowed: directories and URIs below which files may be read.
-        read_before: names of the files that were read.
+        count: how many files were read.
+        were_read: returns those of some names whose files were read.
         bodies: the rows of a file.
         references: secrets that the path may name.
     """
@@ -42,7 +44,8 @@ class FileSource:
         self,
         path: str,
         allowed: Sequence[str],
-        read_before: Callable[[], Collection[str]],
+        count: Callable[[], int],
+        were_read: Callable[[Collection[str]], Collection[str]],
         bodies: Callable[[InputFile], Iterator[Body]],
         references: Sequence[str] = (),
     ) -> None:
@@ -50,7 +53,9 @@ class FileSource:
         self._description = DataDescription("", (path,))
         self._allowed = allowed
         self._references = references
-        self._read_before = read_before
+        self._count = count
+        self._were_read = were_read
+        self._done: set[str] = set()  # of the files that were there the last time
 
     def identity(self) -> str:
         """Implements `Source.identity`: always empty, because the names of files identify them."""
@@ -93,9 +98,11 @@ class FileSource:
             raise SourceUnavailable(
                 f"{shown(self._description.paths[0])}: cannot be listed: {error}", kind="source"
             ) from error
-        done = set(map(identity, self._read_before()))  # of earlier versions with the login
-        waiting = [file for file in found if identity(file.uri) not in done]
-        return len(done), sorted(waiting, key=lambda file: file.uri)
+        named = {identity(file.uri): file for file in found}
+        self._done &= named.keys()
+        self._done.update(self._were_read(named.keys() - self._done))
+        waiting = [file for name, file in named.items() if name not in self._done]
+        return self._count(), sorted(waiting, key=lambda file: file.uri)
 
 
 def file_bodies(spec: RoutineSpec, registries: Sequence[str], file: InputFile) -> Iterator[Body]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from seqstore.loaders.routine.job import Batch, RoutineJob
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
@@ -49,6 +51,10 @@ class RoutineJobs(JobStore[RoutineJob]):
         self.change_within(tx, job_id, lambda job: job.committed(task_id, txn_id, label, batch))
         for name, offset in batch.marks:
             self._records.mark_within(tx, job_id, name, offset)
+
+    def marked(self, job_id: int, names: Iterable[str]) -> set[str]:
+        """Returns those of some names that tasks stored beside a job."""
+        return self._records.marked(job_id, names)
 
     def marks(self, job_id: int) -> dict[str, int]:
         """Returns the marks that tasks stored beside a job, by name."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
+from seqstore.loaders.broker.files import identity, is_remote
 from seqstore.loaders.lake.places import Places
 from seqstore.loaders.routine.delta.source import PARTITION, DeltaSource
+from seqstore.loaders.routine.file_source import PARTITION as FILES_PARTITION
 from seqstore.loaders.routine.file_source import FileSource, file_bodies
 from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.jobs import RoutineJobs
@@ -27,14 +30,8 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         StoreError: the source lacks a requirement.
     """
     references = [*store.settings.secret_references, *job.references]
-    registries = store.settings.schema_registries
     if job.spec.source == FILES:
-        allowed = [*store.settings.load_paths, *job.allowed]
-        marks = RoutineJobs(store.catalog)
-        path = job.spec.source_properties["path"]
-        return FileSource(
-            path, allowed, lambda: marks.marks(job_id), partial(file_bodies, job.spec, registries), references
-        )
+        return _file_source(store, job_id, job, references)
     if job.spec.source == DELTA:
         return _delta_source(store, job_id, job)
     sealed = sorted(name for name, value in job.spec.source_properties.items() if is_sealed(value))
@@ -46,7 +43,27 @@ def open_source(store: Store, job_id: int, job: RoutineJob) -> Source:
         )
     spec = replace(job.spec, source_properties=resolved(job.spec.source_properties, references))
     check_client(kafka_properties(spec.source_properties).client, store.settings.kafka_properties)
-    return KafkaSource(spec, job.wanted_offsets, registries)
+    return KafkaSource(spec, job.wanted_offsets, store.settings.schema_registries)
+
+
+def _file_source(store: Store, job_id: int, job: RoutineJob, references: Sequence[str]) -> FileSource:
+    jobs = RoutineJobs(store.catalog)
+    path = job.spec.source_properties["path"]
+    older: set[str] = set()  # earlier versions kept names with the login
+    if is_remote(path):
+        older = {identity(name) for name in jobs.marks(job_id) if identity(name) != name}
+
+    def were_read(names: Collection[str]) -> set[str]:
+        return jobs.marked(job_id, names) | older.intersection(names)
+
+    return FileSource(
+        path,
+        [*store.settings.load_paths, *job.allowed],
+        lambda: jobs.get(job_id).progress.get(FILES_PARTITION, 0),
+        were_read,
+        partial(file_bodies, job.spec, store.settings.schema_registries),
+        references,
+    )
 
 
 def _delta_source(store: Store, job_id: int, job: RoutineJob) -> DeltaSource:

@@ -21,6 +21,7 @@ from seqstore.loaders.routine.open_source import open_source
 from seqstore.store.store import Store
 
 _LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
+_FORGET_SECONDS: Final = 60.0  # between two looks for jobs that ended long ago
 _AGAIN_SECONDS: Final = 5.0  # after an error of the store
 _STOP_SECONDS: Final = 30.0  # what tasks get to finish; those that need longer are aborted
 _log: Final = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class RoutineRunner:
         self._scheduler = PeriodicThread("routine loads", self._schedule, _LOOK_SECONDS)
         self._ending = self._scheduler.ending
         self._threads: dict[int, threading.Thread] = {}
+        self._forgets_at = -_FORGET_SECONDS
 
     def start(self) -> None:
         """Runs jobs, those made later too, until `stop`."""
@@ -78,20 +80,24 @@ class RoutineRunner:
     def _wanted(self) -> list[int]:
         return [
             job_id
-            for job_id, job in self._jobs.all().items()
-            if not job.has_ended and (self._names is None or f"{job.database}.{job.name}" in self._names)
+            for job_id, job in self._jobs.living().items()
+            if self._names is None or f"{job.database}.{job.name}" in self._names
         ]
 
     def _schedule(self) -> None:
-        for job_id in self._wanted():
-            running = self._threads.get(job_id)
-            if running is None or not running.is_alive():
+        wanted = self._wanted()
+        for job_id in [job_id for job_id, thread in self._threads.items() if not thread.is_alive()]:
+            del self._threads[job_id]
+        for job_id in wanted:
+            if job_id not in self._threads:
                 thread = threading.Thread(
                     target=self._run_job, args=(job_id,), name=f"routine load {job_id}", daemon=True
                 )
                 self._threads[job_id] = thread
                 thread.start()
-        self._jobs.forget_ended(self._store.settings.label_keep_seconds)
+        if time.monotonic() >= self._forgets_at:  # which reads all of them
+            self._forgets_at = time.monotonic() + _FORGET_SECONDS
+            self._jobs.forget_ended(self._store.settings.label_keep_seconds)
 
     def _run_job(self, job_id: int) -> None:
         try:

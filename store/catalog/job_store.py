@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
@@ -14,6 +15,10 @@ from seqstore.store.runtime.secrets.box import KEY_FILE, SecretBox
 from seqstore.store.runtime.secrets.words import changed_secrets
 
 J = TypeVar("J", bound=JobRecord)
+
+# Of open catalogs, by type of job: those that had not ended at the last look, and the highest number of all.
+_Seen = dict[type[JobRecord], tuple[tuple[int, ...], int]]
+_seen: Final[WeakKeyDictionary[Catalog, _Seen]] = WeakKeyDictionary()
 
 
 class JobStore(Generic[J]):
@@ -29,6 +34,7 @@ class JobStore(Generic[J]):
         self._records = Jobs(catalog, kind)
         self._job_type = job_type
         self._secrets = SecretBox(catalog.data_dir / KEY_FILE)
+        self._seen = _seen.setdefault(catalog, {})
 
     def add(self, job: J) -> int:
         """Stores a new job and returns its number."""
@@ -51,9 +57,20 @@ class JobStore(Generic[J]):
             if database in (None, job.database) and name in (None, job.name)
         }
 
+    def living(self) -> dict[int, J]:
+        """Returns the jobs that have not ended, by number.
+
+        Reads no ended job twice: those who look at jobs all the time find thousands of them.
+        """
+        known, highest = self._seen.get(self._job_type, ((), -1))
+        records, highest = self._records.again(known, highest)
+        living = {job_id: job for job_id, job in self._jobs_of(records).items() if not job.has_ended}
+        self._seen[self._job_type] = tuple(living), highest
+        return living
+
     def abandoned(self) -> list[int]:
         """Returns the numbers of jobs whose process ended before them."""
-        return [job_id for job_id, job in self._stored().items() if job.is_abandoned]
+        return [job_id for job_id, job in self.living().items() if job.is_abandoned]
 
     def take_over(self, job_id: int, owner: Owner) -> J:
         """Hands an abandoned job to another process; `owner` of the result shows whether it has it now."""

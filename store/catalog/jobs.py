@@ -6,7 +6,7 @@ is updated in the transaction that publishes the data.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from seqstore.store.catalog.catalog import CatalogTransaction, app_key, table_key, txn_key
@@ -45,6 +45,20 @@ class Jobs:
         """Returns every job by its number, oldest first."""
         with self._catalog.read() as tx:
             return self.all_within(tx)
+
+    def again(self, known: Iterable[int], above: int) -> tuple[dict[int, Record], int]:
+        """Returns some jobs as far as they are still there, and all those with a number above another one.
+
+        Returns:
+            The jobs by number, and the highest number of a job of any kind; `above` without a higher one.
+        """
+        with self._catalog.read() as tx:
+            stored = {job_id: tx.get("jobs", txn_key(job_id)) for job_id in known}
+            for key, record in tx.records("jobs", start=txn_key(above + 1)):
+                above = int.from_bytes(key)
+                stored[above] = record
+        found = {job_id: record for job_id, record in stored.items() if record is not None}
+        return {job_id: each["job"] for job_id, each in found.items() if each["kind"] == self._kind}, above
 
     def change(self, job_id: int, change: Callable[[Record], Record | None]) -> Record:
         """Replaces a job's record by the result of a function, atomically.
@@ -89,6 +103,14 @@ class Jobs:
         with self._catalog.read() as tx:
             found = tx.records("job_marks", table_key(job_id))
             return {mark["name"]: mark["value"] for _, mark in found}
+
+    def marked(self, job_id: int, names: Iterable[str]) -> set[str]:
+        """Returns those of some names that have a value beside a job's record.
+
+        The cost does not grow with the number of values.
+        """
+        with self._catalog.read() as tx:
+            return {name for name in names if tx.get("job_marks", app_key(job_id, name)) is not None}
 
     def remove(self, job_id: int) -> None:
         """Removes a job."""

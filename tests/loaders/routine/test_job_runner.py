@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from seqstore.loaders.routine.jobs import RoutineJobs
 from seqstore.loaders.routine.messages import bodies_of
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.routine.source import Bounds, Piece, SourceUnavailable, Span
+from seqstore.store.catalog.jobs import Jobs
 from seqstore.store.catalog.transaction_record import TransactionStatus, now_ms
 from seqstore.store.runtime.process_identity import identity_of
 from seqstore.store.sql import ServerContext, Session
@@ -454,6 +455,38 @@ def test_an_ended_job_is_forgotten_when_labels_are(store: Store) -> None:
         _until(lambda: job.jobs.all() == {})
     finally:
         runner.stop()
+
+
+def test_jobs_that_have_ended_are_not_read_at_each_look(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server looks twice a second; 30,000 jobs of the last days took it most of a processor."""
+    job = Job(store)
+    looks: list[tuple[list[int], int]] = []
+    again = Jobs.again
+
+    def noted(self: Jobs, known: Iterable[int], above: int) -> tuple[dict[int, Any], int]:
+        looks.append((list(known), above))
+        return again(self, looks[-1][0], above)
+
+    monkeypatch.setattr(Jobs, "again", noted)
+
+    def add(name: str, state: str) -> int:
+        return job.jobs.add(replace(job.now, spec=replace(job.now.spec, name=name), state=state))
+
+    ended = [add(f"j{number}", "STOPPED") for number in range(3)]
+    assert list(job.jobs.living()) == [job.id]
+    other = RoutineJobs(store.catalog)
+    assert list(other.living()) == [job.id]
+    assert looks[-1] == ([job.id], ended[-1])
+    new = add("new", job.now.state)
+    Jobs(store.catalog, "broker").add({"state": "a job of another kind"})
+    assert list(job.jobs.living()) == [job.id, new]
+    job.ask("STOP ROUTINE LOAD FOR job")
+    assert list(job.jobs.living()) == [new]
+    assert list(job.jobs.living()) == [new]
+    assert looks[-1] == ([new], new + 1)
+    assert sorted(job.jobs.all()) == [job.id, *ended, new]
 
 
 def _until(condition: Any) -> None:
