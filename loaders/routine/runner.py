@@ -21,6 +21,7 @@ from seqstore.loaders.routine.open_source import open_source
 from seqstore.store.store import Store
 
 _LOOK_SECONDS: Final = 0.5  # at records, and at sources that had nothing new
+_LOOK_SHARE: Final = 10  # a look that finds nothing new may use one of so many seconds of processor time
 _FORGET_SECONDS: Final = 60.0  # between two looks for jobs that ended long ago
 _AGAIN_SECONDS: Final = 5.0  # after an error of the store
 _STOP_SECONDS: Final = 30.0  # what tasks get to finish; those that need longer are aborted
@@ -112,14 +113,16 @@ class RoutineRunner:
             job = runner.look()
             if job.has_ended:
                 break
-            done = Round()
+            done, pause = Round(), _LOOK_SECONDS
             if runner.is_ours(job) and (job.state == NEED_SCHEDULE or time.monotonic() >= due):
-                begun = time.monotonic()
+                begun, used = time.monotonic(), time.thread_time()
                 done = runner.round()
                 has_run = done.committed or done.failed
                 due = begun + job.spec.limits.seconds if has_run else begun
+                if not has_run:  # a directory of very many files takes a second to list
+                    pause = max(pause, (time.thread_time() - used) * _LOOK_SHARE)
             if done.is_full:
                 due = 0.0
             else:
-                self._ending.wait(_LOOK_SECONDS)
+                self._ending.wait(pause)
         runner.release()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -439,6 +440,41 @@ def test_a_runner_follows_jobs_as_they_come_pause_and_resume(store: Store) -> No
         runner.stop()
     assert job.rows == [(1, 1), (2, 1)]
     assert (job.now.state, job.now.owner) == ("NEED_SCHEDULE", (0, 0)), "left for the next runner"
+
+
+class DearLog(Log):
+    """A log that takes some processor time to look at, such as a directory of very many files."""
+
+    seconds = 0.1
+
+    def bounds(self) -> dict[str, Bounds]:
+        end = time.thread_time() + self.seconds
+        while time.thread_time() < end:
+            pass
+        return super().bounds()
+
+
+def test_a_source_that_is_dear_to_look_at_is_looked_at_less_often(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(store)
+    job.log = DearLog()
+    runner = RoutineRunner(store, open_source=lambda *_: job.log)
+    pauses: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            job.log.add(0, "1,1")
+        elif len(pauses) == 3:
+            runner._ending.set()
+        return runner._ending.is_set()
+
+    monkeypatch.setattr(runner._ending, "wait", wait)
+    runner._run_job(job.id)
+    assert job.rows == [(1, 1)]
+    assert pauses[0] >= 10 * DearLog.seconds
+    assert pauses[1] == 0.5, "a round with rows has an interval of its own"
 
 
 def test_an_ended_job_is_forgotten_when_labels_are(store: Store) -> None:
