@@ -60,7 +60,7 @@ class JobStore(Generic[J]):
     def living(self) -> dict[int, J]:
         """Returns the jobs that have not ended, by number.
 
-        Reads no ended job twice: those who look at jobs all the time find thousands of them.
+        Reads no ended job twice: there are thousands of them, and a server looks twice a second.
         """
         known, highest = self._seen.get(self._job_type, ((), -1))
         records, highest = self._records.again(known, highest)
