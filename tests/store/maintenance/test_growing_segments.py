@@ -253,7 +253,11 @@ def test_rows_replaced_during_a_large_merge_stay_replaced(
 
 
 @pytest.mark.settings(SMALL)
-def test_a_large_merge_that_is_cancelled_leaves_no_file(make_table: MakeTable) -> None:
+def test_a_large_merge_that_is_cancelled_leaves_no_file(
+    make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pieces of its only part."""
+    monkeypatch.setattr("seqstore.store.maintenance.compaction.growth_of", lambda state, settings: 40)
     table = make_table("k INT NOT NULL", "v INT")
     for number in range(32):
         load(table, range(number, 32 * ROWS, 32))
