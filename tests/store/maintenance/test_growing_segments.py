@@ -361,3 +361,22 @@ def test_pieces_of_wide_rows_are_small_wherever_these_are(
     assert max(size for _, size in sizes) <= 200_000
     assert rows_of(table) == before
     assert table.check() == []
+
+
+@pytest.mark.settings(SMALL)
+def test_keys_of_one_code_are_found_in_a_grown_segment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its index says that codes are equal; few segments are probed as their files have them."""
+    high = np.uint64(((1 << 5) - 1) << 59)
+    monkeypatch.setattr(key_codes, "finish_hash", lambda folded: _finish_hash(folded) & high)
+    monkeypatch.setattr("seqstore.store.maintenance.compaction.growth_of", lambda state, settings: 40)
+    table = store.create_table("db.t", schema_of("k VARCHAR(9) NOT NULL", "v INT", **OFF))
+    keys = [f"key {number}" for number in range(400)]
+    for part in (keys[0::2], keys[1::2]):
+        table.upsert(pa.table({"k": part, "v": pa.array([1] * 200, pa.int32())}))
+    table.optimize(full=True)
+    assert sizes_of(table) == [400]
+    with Store.open(store.path, settings=SMALL) as other:
+        found = other.table("db.t").get(pa.table({"k": keys}))
+        assert found["k"].to_pylist() == keys
+        assert other.table("db.t").upsert(pa.table({"k": keys, "v": [2] * 400})).version
+        assert other.table("db.t").count() == 400
