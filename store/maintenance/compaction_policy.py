@@ -20,9 +20,10 @@
    and are not small, are merged by rule 2 as well.
 
 Merged segments double in size, so by rule 2 a row is rewritten a few times at most, and by rule 8 about once
-for each fourfold growth of its table. By rule 3 it is rewritten
-about once for every `compaction_deleted_percent` of the table that are replaced. By rule 6 it is rewritten
-once more at about 16M rows, and at every eightfold. The clock limits rule 4.
+for each fourfold growth of its table. By rule 3 it is rewritten about once for every
+`compaction_deleted_percent` of the table that are replaced. By rule 6 it is rewritten once more where
+more than 16 segments grow no more and stand in the order of codes, and at every eightfold. The clock limits
+rule 4.
 While loads continue, nearly every batch soon has some dead row again, despite any rewrite. After a pause,
 even few dead rows are worth a rewrite that leaves none. In the long run a table has about ten small segments
 and eight to sixteen large ones; more of them when these grow no more.

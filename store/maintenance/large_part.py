@@ -81,7 +81,7 @@ class _LargePart:
     def __post_init__(self) -> None:
         self.positions = places_in(self.order)
         some = self._rows(slice(0, _SAMPLE_ROWS))
-        stored = np.array([live.segment.meta.data_bytes / live.segment.rows for live in self.inputs])
+        stored = np.array([live.segment.meta.data_bytes / max(live.segment.rows, 1) for live in self.inputs])
         stored_bytes = stored[self.entries.inputs].mean()  # fewer than in memory where inputs are compressed
         self.row_bytes = max(some.nbytes // some.num_rows, int(stored_bytes), 1)
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -22,9 +21,9 @@ from seqstore.store.maintenance.scheduler import maintain
 from seqstore.store.maintenance.segment_merge import MergeCancelled, Merged
 from seqstore.store.read.live_segment import LiveSegment, Projection
 from seqstore.store.read.table_state import TableState
-from seqstore.store.segment import key_codes
 from tests.seeds import new_seed
 from tests.store.maintenance.test_range_merge import elsewhere, everything, files, named_files
+from tests.support.equal_codes import keep_bits
 from tests.support.rows import MakeTable, rows_of, schema_of
 from tests.weight import by_form
 
@@ -47,11 +46,16 @@ LAYOUTS = {
     "clustered": {"cluster_by": "v"},
 }
 KINDS = ["INT", "VARCHAR(9)", "colliding", "two columns", "duplicate"]
-_finish_hash = key_codes.finish_hash
 
 
 def load(table: Table, keys: Sequence[int], value: int = 0) -> None:
     table.upsert(pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array([value] * len(keys), pa.int32())}))
+
+
+def load_all(table: Table, loads: int = 32) -> None:
+    """Loads as many segments, with every key once; each has keys of the whole range."""
+    for number in range(loads):
+        load(table, range(number, loads * ROWS, loads))
 
 
 def sizes_of(table: Table) -> list[int]:
@@ -86,8 +90,7 @@ def test_a_table_has_few_segments_however_many_rows_it_has(make_table: MakeTable
 @pytest.mark.settings(replace(SMALL, segment_growth=2))
 def test_the_setting_bounds_the_size(make_table: MakeTable) -> None:
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(40):
-        load(table, range(number, 40 * ROWS, 40))
+    load_all(table, 40)
     assert growth_of(table.state(), table.settings) == 2
     rest(table)
     table.optimize(full=True)
@@ -99,8 +102,7 @@ def test_the_setting_bounds_the_size(make_table: MakeTable) -> None:
 @pytest.mark.settings(replace(SMALL, segment_growth=1))
 def test_without_growth_whole_segments_stay_as_they_were_loaded(make_table: MakeTable) -> None:
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(12):
-        load(table, range(number, 12 * ROWS, 12))
+    load_all(table, 12)
     assert maintain(table) == []
     assert sizes_of(table) == [ROWS] * 12
 
@@ -109,8 +111,7 @@ def test_without_growth_whole_segments_stay_as_they_were_loaded(make_table: Make
 def test_a_grown_segment_is_ordered_by_key_from_its_begin_to_its_end(make_table: MakeTable) -> None:
     """So that a range of keys is in few batches of each segment, as it is in those of loads."""
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(32):
-        load(table, range(number, 32 * ROWS, 32))
+    load_all(table)
     table.optimize(full=True)
     for live in table.state().segments.values():
         assert live.segment.rows > 2 * ROWS
@@ -125,8 +126,7 @@ def test_rows_of_a_large_part_are_never_in_memory_together(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(32):
-        load(table, range(number, 32 * ROWS, 32))
+    load_all(table)
     collected: list[int] = []
     collect = live_entries.collect
 
@@ -145,8 +145,7 @@ def test_rows_of_a_large_part_are_never_in_memory_together(
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "colliding":
-        high = np.uint64(((1 << 5) - 1) << 59)
-        monkeypatch.setattr(key_codes, "finish_hash", lambda folded: _finish_hash(folded) & high)
+        keep_bits(monkeypatch, 5)
     return str(request.param)
 
 
@@ -235,8 +234,7 @@ def test_rows_replaced_during_a_large_merge_stay_replaced(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(32):
-        load(table, range(number, 32 * ROWS, 32))
+    load_all(table)
     merge = Compaction.merge
 
     def disturbed(self: Compaction, *arguments: Any) -> Merged:
@@ -259,8 +257,7 @@ def test_a_large_merge_that_is_cancelled_leaves_no_file(
     """Between two pieces of its only part."""
     monkeypatch.setattr("seqstore.store.maintenance.compaction.growth_of", lambda state, settings: 40)
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(32):
-        load(table, range(number, 32 * ROWS, 32))
+    load_all(table)
     kept, asked = files(table), []
 
     def is_cancelled() -> bool:
@@ -315,8 +312,7 @@ def test_a_small_merge_in_a_large_table_reads_each_row_once(
 ) -> None:
     """Tiny loads are merged in memory, whatever the table holds."""
     table = make_table("k INT NOT NULL", "v INT")
-    for number in range(32):
-        load(table, range(number, 32 * ROWS, 32))
+    load_all(table)
     table.optimize(full=True)
     in_pieces: list[object] = []
     write: Callable[..., Any] = large_part.write_large_part
@@ -366,8 +362,7 @@ def test_pieces_of_wide_rows_are_small_wherever_these_are(
 @pytest.mark.settings(SMALL)
 def test_keys_of_one_code_are_found_in_a_grown_segment(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its index says that codes are equal; few segments are probed as their files have them."""
-    high = np.uint64(((1 << 5) - 1) << 59)
-    monkeypatch.setattr(key_codes, "finish_hash", lambda folded: _finish_hash(folded) & high)
+    keep_bits(monkeypatch, 5)
     monkeypatch.setattr("seqstore.store.maintenance.compaction.growth_of", lambda state, settings: 40)
     table = store.create_table("db.t", schema_of("k VARCHAR(9) NOT NULL", "v INT", **OFF))
     keys = [f"key {number}" for number in range(400)]

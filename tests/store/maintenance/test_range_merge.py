@@ -9,16 +9,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from seqstore import ClosedError, ConflictError, InvalidInputError, Settings, Store, Table, TableSchema
 from seqstore.store.maintenance import compaction
 from seqstore.store.maintenance.range_merge import MergeShare, RangeMerge
-from seqstore.store.segment import key_codes
 from seqstore.store.segment.load_marker import StagingId
 from tests.seeds import new_seed
+from tests.support.equal_codes import keep_bits
 from tests.support.rows import MakeTable, rows_of, schema_of
 from tests.weight import by_form
 
@@ -27,7 +26,6 @@ OFF = {"disable_auto_compaction": "true"}
 TIMES = [None, *(datetime(2024, 1, day) for day in range(1, 9))]
 KINDS = ["INT", "VARCHAR(9)", "colliding", "duplicate"]
 SMALL = Settings(inline_bytes_max=1, segment_rows=9, tombstone_retention_seconds=0)
-_finish_hash = key_codes.finish_hash
 Between = Callable[[], object]
 
 
@@ -35,8 +33,7 @@ Between = Callable[[], object]
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Keys with exact codes, with hashed ones, with hashed ones of which many are equal; row ids."""
     if request.param == "colliding":
-        high = np.uint64(((1 << 3) - 1) << 61)
-        monkeypatch.setattr(key_codes, "finish_hash", lambda folded: _finish_hash(folded) & high)
+        keep_bits(monkeypatch, 3)
     return str(request.param)
 
 

@@ -16,14 +16,13 @@ from seqstore.store.publish.moved_keys import plan_moved
 from seqstore.store.publish.range_test import PlanShare, RangeTest, joined
 from seqstore.store.publish.tested_write import HeldTest, begin_test, end_test
 from seqstore.store.publish.winner_test import Plan, make_plan
-from seqstore.store.segment import key_codes
 from tests.seeds import new_seed
+from tests.support.equal_codes import keep_bits
 from tests.support.model import Model, ModelRow
 from tests.support.rows import MakeTable, rows_of
 from tests.weight import by_form
 
 KEYS = 24
-_finish_hash = key_codes.finish_hash
 Drawn = list[tuple[int, int | None, int]]
 IN_FILES = Settings(inline_bytes_max=1)
 KINDS = ["INT", "VARCHAR(9)", "colliding"]
@@ -33,8 +32,7 @@ KINDS = ["INT", "VARCHAR(9)", "colliding"]
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Keys with exact codes, with hashed ones, and with hashed ones of which many are equal."""
     if request.param == "colliding":
-        high = np.uint64(((1 << 3) - 1) << 61)
-        monkeypatch.setattr(key_codes, "finish_hash", lambda folded: _finish_hash(folded) & high)
+        keep_bits(monkeypatch, 3)
     return str(request.param)
 
 
