@@ -22,8 +22,11 @@ EXTRAS := test$(if $(JAVA),$(comma)spark)
 # Clients of Doris that the tests run. Both are a module pydoris, and both name a MySQL driver that has to be
 # compiled; so each gets a folder, without what it depends on.
 CLIENTS := pydoris==1.2.0 pydoris-client==1.0.4
-# Half as many processes again as there are cores: tests wait for brokers, for servers and for intervals, too.
-WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 3 // 2, 8))')
+# Twice as many processes as there are cores: tests wait for brokers, for servers and for intervals, too.
+WORKERS ?= $(shell $(FOUND_PYTHON) -c 'import os; print(min((os.cpu_count() or 1) * 2, 8))')
+# `make test` has the files of tests in memory where there is room for their 3 GB; `make test-all` has them on disk.
+ROOM := $(shell awk '/^MemAvailable/ { print ($$2 > 12e6) }' /proc/meminfo 2>/dev/null)$(shell \
+	df -Pk /dev/shm 2>/dev/null | awk 'END { print ($$4 > 6e6) }')
 # Each process of the tests would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST = $(BIN)/pytest --numprocesses=$(WORKERS)
@@ -44,7 +47,8 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 
 test: lint mariadb classes ## lint, format, types and every kind of test in its short form
 	@echo '== pytest'
-	@SEQSTORE_SEED=$(SEED) $(PYTEST)
+	@files=/dev/shm/seqstore-tests-$$$$; trap 'rm -rf "$$files"' EXIT INT TERM; \
+	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files")
 
 test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
 	@echo '== pytest, full weight'

@@ -208,6 +208,7 @@ def learnt(found: str, database: str) -> str:
     return re.sub(r"\d+", "0", named)
 
 
+@pytest.mark.family(24)
 @pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE])
 def test_a_hidden_database_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
     answers = []
@@ -279,6 +280,7 @@ VIEWS = [
 ]
 
 
+@pytest.mark.family(24)
 @pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE, *VIEWS])
 def test_a_hidden_table_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
     """Tables, views, loads and jobs of a database in which the user may see another table."""

@@ -114,6 +114,7 @@ def age_of(head: Head) -> int:
     return head.transaction
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: f"{path.parent.name}-{name_of(path)}")
 def test_a_golden_store_is_rebuilt_from_a_flipped_and_from_a_cut_catalog(
     archive: Path, tmp_path: Path

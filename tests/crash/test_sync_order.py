@@ -229,6 +229,7 @@ OPEN = {"open_every_seconds": "0"}
 FORMATS = "delta.universalFormat.enabledFormats"
 
 
+@pytest.mark.family(5)
 @pytest.mark.parametrize("version", ["2", "3"])
 @pytest.mark.parametrize("formats", ["delta", "iceberg", "delta,iceberg"])
 @pytest.mark.parametrize("settings", [FILES, INLINE], ids=["files", "inline"])

@@ -176,6 +176,7 @@ def check_array(text: bytes, block_bytes: int, **options: Any) -> dict[str, Any]
     return found
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize(
     "options", [{}, {"num_as_string": True}, {"paths": ("$.k", "$.a", "$.a", "$.doc", "$.Deep")}]
 )

@@ -286,6 +286,7 @@ class ThinnedVersions(MaintenanceMachine):
 MACHINES = [MaintainedExactKeys, MaintainedHashedKeys, ThinnedVersions]
 
 
+@pytest.mark.family(1)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_maintenance_changes_no_answer_at_any_version(machine: type[TableMachine]) -> None:

@@ -91,6 +91,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.family(5)
 @every_statement
 def test_kill_query_ends_a_statement_and_leaves_its_connection(root: Any, connect: Any, text: str) -> None:
     """The interrupt went to a connection of DuckDB that ran nothing."""
@@ -116,6 +117,7 @@ def test_kill_connection_ends_the_statement_too(root: Any, connect: Any, word: s
         ask(running.connection, "SELECT 1")
 
 
+@pytest.mark.family(4)
 @every_statement
 def test_a_statement_ends_at_its_timeout(root: Any, connect: Any, text: str) -> None:
     """`query_timeout` was accepted and remembered, and ended nothing."""

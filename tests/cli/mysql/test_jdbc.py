@@ -63,6 +63,7 @@ def number_of(error: Any) -> tuple[int, str]:
     return error.java_exception.getErrorCode(), error.java_exception.getSQLState()
 
 
+@pytest.mark.family(4)
 def test_every_metadata_call_answers(link: Any, jvm: Drivers) -> None:
     """Those of useInformationSchema failed on HAVING, COLLATE and ROUTINE_COMMENT."""
     about = link.getMetaData()

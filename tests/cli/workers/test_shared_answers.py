@@ -263,6 +263,7 @@ VOLATILE = {
 }
 
 
+@pytest.mark.family(24)
 @pytest.mark.parametrize("route", REQUESTS, ids=" ".join)
 def test_every_route_has_one_answer_in_all_workers(
     server: WorkerServer, places: list[int], route: tuple[str, str]

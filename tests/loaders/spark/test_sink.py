@@ -280,6 +280,7 @@ with spark_session(work) as spark:
 """
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.crash
 def test_a_driver_killed_right_after_a_load_repeats_nothing(

@@ -98,6 +98,7 @@ def named_files(table: Table) -> set[str]:
     return {name for name in files(table) if name.rpartition(".")[0] in ids}
 
 
+@pytest.mark.family(3)
 @pytest.mark.settings(SMALL)
 @pytest.mark.parametrize("sequence", ["", "s"], ids=["by arrival", "by sequence"])
 def test_ranges_elsewhere_make_the_table_that_a_merge_here_makes(

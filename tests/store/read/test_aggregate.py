@@ -73,6 +73,7 @@ def any_condition(random: np.random.Generator) -> Condition:
     return Condition(column, sign, () if "null" in sign else (value,))
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_and_extremes_are_those_of_the_rows_scanned(store: Store, seed: int) -> None:
     random = np.random.default_rng(seed)

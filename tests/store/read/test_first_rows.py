@@ -139,6 +139,7 @@ def _check(session: Session, sql: str, ordered: list[str], monkeypatch: pytest.M
         left.remove(str(row))  # each row is one of the table's, as often as the table has it
 
 
+@pytest.mark.family(8)
 @pytest.mark.parametrize("seed", range(by_form(2, 6)))
 @pytest.mark.parametrize("name", _TABLES)
 def test_first_rows_are_those_of_duckdb_over_a_full_scan(

@@ -66,6 +66,7 @@ def read_or_error(table: Table) -> list[object] | str:
         return str(error.path)
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 @pytest.mark.parametrize("kind", ["data", "keys"])
 def test_no_flipped_byte_makes_wrong_rows(tmp_path: Path, layout: str, kind: str) -> None:

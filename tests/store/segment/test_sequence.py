@@ -29,6 +29,7 @@ def encode(kind: str, values: list[Any]) -> SequenceVector:
     return SequenceVector.encode(pa.array(values, parse_type(kind).arrow), parse_type(kind))
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("kind", sorted(VALUES))
 @given(data=st.data())
 def test_less_is_what_the_values_say(kind: str, data: st.DataObject) -> None:
@@ -37,6 +38,7 @@ def test_less_is_what_the_values_say(kind: str, data: st.DataObject) -> None:
     assert left.less(right).tolist() == [is_smaller(a, b) for a, b in pairs]
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("kind", sorted(VALUES))
 @given(data=st.data())
 def test_vectors_of_different_widths_compare_and_join(kind: str, data: st.DataObject) -> None:
@@ -50,6 +52,7 @@ def test_vectors_of_different_widths_compare_and_join(kind: str, data: st.DataOb
     assert not whole.less(joined).any()
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("kind", sorted(VALUES))
 @given(data=st.data())
 def test_ranks_are_dense_and_in_order(kind: str, data: st.DataObject) -> None:

@@ -84,6 +84,7 @@ def problem(session: Session, block: Block) -> str:
     return "" if block.kind == "ok" or found == block.expected else f"{where}{found} != {block.expected}"
 
 
+@pytest.mark.family(4)
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_statement_answers_as_written(path: Path, tmp_path: Path) -> None:
     clock = datetime(2024, 3, 5, 12, 30, 15, tzinfo=UTC)

@@ -277,6 +277,7 @@ def test_a_backslash_in_a_quoted_name_is_a_character(written: str, name: str) ->
     assert parse_tree(written, 0, len(written)).name == name
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("join", [" JOIN u", " LEFT JOIN u", " LEFT JOIN u LEFT JOIN u USING (k)"])
 def test_a_statement_that_has_too_many_readings_is_refused(join: str) -> None:
     """Thirty joins without a condition took hours, and nothing could end them."""

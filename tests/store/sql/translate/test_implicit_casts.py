@@ -124,6 +124,7 @@ def test_a_function_takes_values_of_every_type(rows: Run, function: str) -> None
     assert len(answers(rows, expressions)) == len(COLUMNS)
 
 
+@pytest.mark.family(6)
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     "function",
@@ -141,6 +142,7 @@ def test_a_date_function_takes_values_of_every_type_but_boolean(rows: Run, funct
         rows(f"SELECT {function.replace('{}', 'bo')} FROM t")
 
 
+@pytest.mark.family(5)
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     "function",

@@ -59,6 +59,7 @@ def tables_left(text: str, snapshot: Snapshot) -> list[str]:
     return [table.name for table in tree.find_all(exp.Table) if table.catalog != "temp"]
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("others", [V, "'%D %H'", "'%X%V %W'"])
 def test_every_function_takes_a_subquery_as_each_argument(snapshot: Snapshot, others: str) -> None:
     """The copies that LIKE, CASE, GREATEST, FIELD, DATE_FORMAT and others make of an argument were taken for
