@@ -46,7 +46,7 @@ def run(site: Site, name: str, *, slow_peers: bool = False) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.family(8)
+@pytest.mark.family(5)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_end_states_equal_the_oracle(site: Site, name: str) -> None:
     result = run(site, name)

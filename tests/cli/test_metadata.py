@@ -230,6 +230,7 @@ def test_every_statement_that_reads_is_tried() -> None:
         assert type(parse(text.format(db="x"))[0]).__name__ == name
 
 
+@pytest.mark.family(12)
 @pytest.mark.parametrize("table", system_table_names())
 def test_no_system_table_tells_a_hidden_name(port: int, table: str) -> None:
     """processlist, user_privileges and schema_privileges had the rows of all users."""

@@ -122,6 +122,7 @@ def test_a_killed_job_that_nobody_resumes_is_cancelled_and_its_label_free(store:
     assert_loaded_once(store)
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("rows", [FEW_ROWS], ids=["few rows"])
 @pytest.mark.parametrize(
     ("failpoint", "is_published"), [("publish.before_commit", False), ("publish.after_commit", True)]

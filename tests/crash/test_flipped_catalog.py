@@ -19,7 +19,7 @@ from tests.support.children import MODULES
 from tests.support.faults.flipped_catalog import make_store, places
 from tests.weight import by_form
 
-SHORT_STEP = 600
+SHORT_STEP = 900
 MAKE = f"""
 import sys
 from pathlib import Path

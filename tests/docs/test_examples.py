@@ -97,7 +97,7 @@ def run_pages(pages: Sequence[str], directory: Path) -> None:
             shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
-@pytest.mark.family(8)
+@pytest.mark.family(5)
 @pytest.mark.parametrize("page", PLAIN_PAGES)
 def test_examples_print_what_the_page_shows(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,15 @@ SOURCES = [path for name in ("store", "loaders", "cli") for path in sorted((ROOT
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions() -> Iterator[tuple[str, Function]]:
+@cache
+def functions() -> list[tuple[str, Function]]:
     """Every function of the product and the place where it stands."""
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, Function):
-                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node
+    return [
+        (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node)
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, Function)
+    ]
 
 
 def parameters(function: Function) -> int:

@@ -115,6 +115,7 @@ def test_tasks_that_outlive_a_failed_write_leave_nothing(
     assert staged_files(tmp_path) == set()
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("fault", ["commit fails", "commit dies"])
 def test_a_write_whose_commit_is_lost_behind_its_commit_point_is_whole(
     spark: SparkSession, table: Table, tmp_path: Path, fault: str

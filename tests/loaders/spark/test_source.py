@@ -108,6 +108,7 @@ def test_a_frame_is_the_snapshot_in_several_partitions(
     assert sorted_rows(frame.toArrow()) == sorted_rows(table.scan(["k", "s", "v"]).read_all())
 
 
+@pytest.mark.long
 def test_a_duplicate_table_keeps_the_rows_of_every_write_and_is_read(
     session: SparkSession, store: Store
 ) -> None:
@@ -475,6 +476,7 @@ def test_parquet_tables_are_read_by_spark_itself_where_that_is_right(
     assert "BatchScan seqstore" not in plan
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("bits", [1 << 29, 2_500])
 def test_files_of_one_size_keep_their_own_deletes(
     session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
@@ -563,6 +565,7 @@ def test_read_tables_returns_all_tables_as_of_one_moment(
     assert [table.count(), other.count()] == [count - 2 for count in counts]
 
 
+@pytest.mark.long
 def test_what_spark_cannot_read_itself_goes_through_the_source(
     session: SparkSession, parquet: tuple[Store, Table]
 ) -> None:

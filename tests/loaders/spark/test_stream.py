@@ -121,6 +121,7 @@ def test_a_stream_may_start_at_a_version_and_take_few_rows_at_a_time(
     assert len(batches) == 2
 
 
+@pytest.mark.long
 def test_a_stream_that_starts_at_the_first_version_has_all_changes(
     session: SparkSession, store: Store, table: Table, tmp_path: Path
 ) -> None:
@@ -442,6 +443,7 @@ def test_overwrite_of_partitions_keeps_the_others(session: SparkSession, store: 
     assert parted_rows(parted) == [("2024-01-05", 1, "old"), ("2024-02-07", 7, "new")]
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
 def test_rows_of_other_partitions_are_rejected(
     session: SparkSession, store: Store, parted: Table, mode: str
