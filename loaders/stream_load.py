@@ -34,7 +34,6 @@ from seqstore.loaders.dead_letters.letters import (
     kept_headers,
 )
 from seqstore.loaders.error_log import ROWS_MAX, ErrorLog
-from seqstore.loaders.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.loaders.headers import StreamLoadOptions, parse_headers, unknown_headers
 from seqstore.loaders.inference.needed_schema import kept_body, needed_evolution, with_fields
 from seqstore.loaders.joined_bodies import JoinedBodies, run_joined, text_of
@@ -46,6 +45,7 @@ from seqstore.loaders.row_writer import RowWriter
 from seqstore.loaders.source import BadRow, Reader, SourceBatch, described_max, keeping_bad_rows
 from seqstore.store.check.partial_checker import check_flexible
 from seqstore.store.errors import LoadRejectedError, MetadataChangedException, StoreError, UnavailableError
+from seqstore.store.load.group_commit import LABEL_PREFIX, RATIO_ROWS_MAX, GroupedLoad
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.publish.evolution import Evolution
@@ -53,6 +53,7 @@ from seqstore.store.runtime.cancellation import Cancellation, current, watched
 from seqstore.store.runtime.freed_memory import release_freed_memory
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.runtime.traces import describe, span
+from seqstore.store.schema.properties import GROUP_COMMIT_OFF
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.store import Store
 from seqstore.store.table import Table
@@ -315,7 +316,7 @@ class StreamLoad:
 
     def _begin(self) -> Load:
         options = self._options
-        prefix = "" if options.group_commit == "off_mode" else LABEL_PREFIX
+        prefix = LABEL_PREFIX if self._asks_for_group() else ""
         return begin(
             self._table,
             options,
@@ -336,10 +337,12 @@ class StreamLoad:
         is_plain = options.label is None and not options.two_phase_commit and not options.is_partial
         is_plain = is_plain and options.txn_app_id is None and options.txn_version is None
         is_plain = is_plain and not (options.evolves or options.dead_letters or options.auto_create)
-        self._progress.is_grouped = (
-            options.group_commit != "off_mode" and is_plain and not self._table.schema.groups
-        )
+        self._progress.is_grouped = self._asks_for_group() and is_plain and not self._table.schema.groups
         return self._progress.is_grouped
+
+    def _asks_for_group(self) -> bool:
+        """Returns whether the header, or without it the table, has a mode of group commit (G12)."""
+        return (self._options.group_commit or self._table.schema.group_commit) != GROUP_COMMIT_OFF
 
     # ------------------------------------------------------------------------------------------ rows
 

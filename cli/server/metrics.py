@@ -14,9 +14,9 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from seqstore.cli.clients.audit_log import AuditLog
 from seqstore.cli.clients.shared import Families, Shared
 from seqstore.cli.server.routine_metrics import routine_metrics
-from seqstore.loaders.group_commit import counts
 from seqstore.store import Store
 from seqstore.store.failover.shipping import loss_window_seconds
+from seqstore.store.load.group_commit import counts
 from seqstore.store.runtime.memory_limit import resident_bytes
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)

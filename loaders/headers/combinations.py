@@ -7,6 +7,7 @@ from typing import Final
 
 from seqstore.loaders.headers.options import AvroOptions, StreamLoadOptions
 from seqstore.loaders.headers.values import bad_header, flag, integer
+from seqstore.store.schema.properties import GROUP_COMMIT_OFF
 
 _NOT_FLEXIBLE: Final = (
     "columns",
@@ -76,7 +77,7 @@ def _check_flexible(options: StreamLoadOptions, given: Mapping[str, str]) -> Non
     for name in _NOT_FLEXIBLE:
         if given.get(name):
             raise bad_header(f"Don't support flexible partial update when '{name}' is specified", name)
-    if options.group_commit != "off_mode":  # F5
+    if options.group_commit not in ("", GROUP_COMMIT_OFF):  # F5
         raise bad_header(
             "Don't support flexible partial update when 'group_commit' is specified", "group_commit"
         )

@@ -176,7 +176,7 @@ class StreamLoadOptions:
     time_zone: str = DEFAULT_TIME_ZONE
     comment: str = ""
     two_phase_commit: bool = False
-    group_commit: str = "off_mode"
+    group_commit: str = ""
     update_mode: str = "UPSERT"
     new_key_behavior: str = "APPEND"
     ignore_null: bool = False

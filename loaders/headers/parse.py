@@ -25,6 +25,7 @@ from seqstore.loaders.headers.options import (
 )
 from seqstore.loaders.headers.values import bad_header, by_plain_names, evolution_in, flag, integer
 from seqstore.store.catalog.transaction_record import check_client_label
+from seqstore.store.schema.properties import GROUP_COMMIT_MODES
 from seqstore.store.types.cast import check_zone
 
 _TIMEOUT_MAX: Final = 259_200
@@ -312,8 +313,8 @@ def _timeout(given: Mapping[str, str]) -> int:
 
 
 def _group_commit(given: Mapping[str, str]) -> str:
-    mode = given.get("group_commit", "").lower() or "off_mode"
-    if mode not in ("off_mode", "sync_mode", "async_mode"):
+    mode = given.get("group_commit", "").lower()
+    if mode and mode not in GROUP_COMMIT_MODES:
         raise bad_header("group_commit can only be [async_mode, sync_mode, off_mode]", "group_commit")
     return mode
 

@@ -31,6 +31,9 @@ VERSION_RETENTION: Final = "version_retention_seconds"
 VERSION_THINNING: Final = "version_thinning"
 TOMBSTONE_RETENTION: Final = "tombstone_retention_seconds"
 TOO_LATE_ROWS: Final = "too_late_rows"
+GROUP_COMMIT_MODE: Final = "group_commit_mode"
+GROUP_COMMIT_OFF: Final = "off_mode"
+GROUP_COMMIT_MODES: Final = ("async_mode", "sync_mode", GROUP_COMMIT_OFF)
 ISOLATION_LEVEL: Final = "delta.isolationLevel"
 MERGE_ON_WRITE: Final = "enable_unique_key_merge_on_write"
 WITHOUT_KEYS: Final = "enable_duplicate_without_keys_by_default"
@@ -180,6 +183,9 @@ _OURS: Final[dict[str, _Parser]] = {
     VERSION_THINNING: _thinning,
     TOMBSTONE_RETENTION: _count,
     TOO_LATE_ROWS: _one_of("count or error", {"count": "count", "error": "error"}),
+    GROUP_COMMIT_MODE: _one_of(
+        "one of async_mode, sync_mode, off_mode", {mode: mode for mode in GROUP_COMMIT_MODES}
+    ),
     ISOLATION_LEVEL: lambda _name, value: str(parse_isolation_level(value)),
     ROW_LEVEL: _boolean,
     APPEND_ONLY: _boolean,

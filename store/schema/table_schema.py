@@ -289,6 +289,11 @@ class TableSchema:
         return self.properties.get(props.TOO_LATE_ROWS) == "error"
 
     @cached_property
+    def group_commit(self) -> str:
+        """The mode of group commit of loads that name none (G12)."""
+        return self.properties.get(props.GROUP_COMMIT_MODE, props.GROUP_COMMIT_OFF)
+
+    @cached_property
     def is_merge_on_read(self) -> bool:
         """Whether the table was declared as merge-on-read: no partial updates, deletes by predicate."""
         return self.properties.get(props.MERGE_ON_WRITE) == "false"

@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from seqstore import Store, UnavailableError
-from seqstore.loaders import group_commit, joined_bodies, row_source
+from seqstore import Session, Store, UnavailableError
+from seqstore.loaders import joined_bodies, row_source
 from seqstore.loaders.reply import StreamLoadReply
 from seqstore.loaders.stream_load import stream_load
+from seqstore.store.load import group_commit
 from seqstore.store.load.load import Load
 from tests import weight
+from tests.support.statements import last_result
 
 TABLES = """
 CREATE TABLE t (k INT NOT NULL, v VARCHAR(5) NULL, n INT NOT NULL DEFAULT '7')
@@ -102,6 +104,16 @@ def test_what_has_an_outcome_of_its_own_is_not_grouped(store: Store, headers: di
     assert reply["Status"] == "Success"
     assert "GroupCommit" not in reply
     assert "TwoPhaseCommit" in reply
+
+
+def test_a_table_has_a_mode_for_loads_that_name_none(store: Store, session: Session) -> None:
+    """G12."""
+    last_result(session, "ALTER TABLE t SET ('group_commit_mode' = 'sync_mode')")
+    assert load(store, "1,a,1\n", group_commit="")["GroupCommit"] is True
+    assert "GroupCommit" not in load(store, "2,a,1\n", group_commit="off_mode")
+    assert "GroupCommit" not in load(store, "3,a,1\n", group_commit="", label="own")
+    assert "GroupCommit" not in load(store, "4,a,1\n", "alone", group_commit="")
+    assert len(rows(store)) == 3
 
 
 def test_an_unknown_mode_is_refused(store: Store) -> None:

@@ -32,7 +32,7 @@ def test_no_header_gives_the_documented_defaults() -> None:
     assert (options.time_zone, options.merge_type, options.group_commit) == (
         "Asia/Shanghai",
         "APPEND",
-        "off_mode",
+        "",
     )
     assert options.json.by_line
 

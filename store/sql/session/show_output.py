@@ -11,7 +11,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import SEQUENCE_COL, Column
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import automatic_partitions, partition_filter
-from seqstore.store.schema.properties import CLUSTER_BY
+from seqstore.store.schema.properties import CLUSTER_BY, GROUP_COMMIT_MODE, GROUP_COMMIT_OFF
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
@@ -89,7 +89,8 @@ def create_table_text(name: str, schema: TableSchema) -> str:
         parts.append(f"CLUSTER BY ({', '.join(map(quoted, schema.cluster_columns))})")
     if schema.distribution:
         parts.append(f"DISTRIBUTED BY {schema.distribution}")
-    properties = {key: value for key, value in schema.properties.items() if key != CLUSTER_BY}
+    unlisted = ((GROUP_COMMIT_MODE, GROUP_COMMIT_OFF), (CLUSTER_BY, schema.properties.get(CLUSTER_BY)))
+    properties = dict(each for each in schema.properties.items() if each not in unlisted)
     if properties:
         pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         parts.append(f"PROPERTIES (\n{pairs}\n)")

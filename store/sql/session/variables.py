@@ -13,6 +13,7 @@ from typing import Final
 
 from seqstore.store.check.write_modes import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.properties import GROUP_COMMIT_MODES
 from seqstore.store.sql.translate.calls import SYSTEM_ZONE
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 from seqstore.store.transaction.transaction_options import DmlOptions
@@ -25,6 +26,7 @@ PARTIAL_UPDATE: Final = "enable_unique_key_partial_update"
 NEW_KEY_BEHAVIOR: Final = "partial_update_new_key_behavior"
 INSERT_STRICT: Final = "enable_insert_strict"
 INSERT_FILTER_RATIO: Final = "insert_max_filter_ratio"
+GROUP_COMMIT: Final = "group_commit"  # of INSERT .. VALUES; empty: as the table has it
 TIME_ZONE: Final = "time_zone"
 CONFLICT_RETRIES: Final = "conflict_retries"  # of UPDATE, DELETE and MERGE
 UPDATE_LOCK_SECONDS: Final = "update_lock_seconds"  # the same statements wait for each other; -1: the setting
@@ -80,6 +82,7 @@ _DEFAULTS: Final = {
     INSERT_FILTER_RATIO: "1.0",
     NEW_KEY_BEHAVIOR: "APPEND",
     SHOW_CREATE_STYLE: "doris",
+    GROUP_COMMIT: "",
     TIME_ZONE: SYSTEM_ZONE,
     CONFLICT_RETRIES: "0",
     UPDATE_LOCK_SECONDS: "-1",
@@ -319,6 +322,12 @@ def _checked_style(value: str) -> str:
     return value.lower()
 
 
+def _checked_group_commit(value: str) -> str:
+    if value.lower() not in ("", *GROUP_COMMIT_MODES):
+        raise _refused(GROUP_COMMIT, value, f"one of {', '.join(GROUP_COMMIT_MODES)}")
+    return value.lower()
+
+
 def _is_whole(value: str) -> bool:
     return value.removeprefix("-").isdigit()
 
@@ -343,5 +352,6 @@ _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     NEW_KEY_BEHAVIOR: parse_new_key_behavior,
     TIME_ZONE: _checked_zone,
     SHOW_CREATE_STYLE: _checked_style,
+    GROUP_COMMIT: _checked_group_commit,
     TRANSACTION_ISOLATION: _checked_level,
 }

@@ -183,6 +183,7 @@ def _insert_options(session: Session) -> InsertOptions:
         zone=moment.zone,
         partial=names.PARTIAL_UPDATE in session.variables.on,
         new_keys=session.variables.get(names.NEW_KEY_BEHAVIOR) or "APPEND",
+        group_commit=session.variables.get(names.GROUP_COMMIT) or None,
     )
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from seqstore.store.check.row_checker import RejectedRow
 from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.errors import InvalidInputError, LoadRejectedError
+from seqstore.store.load.group_commit import LABEL_PREFIX, GroupedLoad
 from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.schema.column import (
     DELETE_SIGN,
@@ -28,6 +29,7 @@ from seqstore.store.schema.column import (
 )
 from seqstore.store.schema.partitioning import Partition
 from seqstore.store.schema.partitions import any_partition_filter, automatic_partitions, partition_named
+from seqstore.store.schema.properties import GROUP_COMMIT_OFF
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.partition_parser import TOUCHED
 from seqstore.store.sql.parse.sqlglot_adapter import exp
@@ -62,6 +64,7 @@ class InsertOptions:
             without one writes whole rows (P15).
         new_keys: in partial updates, APPEND or ERROR (P10).
         txn_app_id, txn_version: of an idempotent statement, both or neither.
+        group_commit: the mode of the session; None for that of the table.
     """
 
     strict: bool
@@ -73,6 +76,7 @@ class InsertOptions:
     new_keys: str = "APPEND"
     txn_app_id: str | None = None
     txn_version: int | None = None
+    group_commit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,8 @@ def run_insert(
     is_touched = statement.partitions == (TOUCHED,)
     if is_touched:
         _check_touched(statement, table)
+    if isinstance(table, Table) and _may_group(statement, table.schema, options):
+        return _run_grouped(statement, table, targets, open_query, options)
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
@@ -133,6 +139,42 @@ def run_insert(
         if is_touched:
             load.clear(any_partition_filter(table.schema, touched.values()))
         return _result(load.commit(), filtered, given_id=given_id)
+
+
+def _may_group(statement: Insert, schema: TableSchema, options: InsertOptions) -> bool:
+    """Returns whether the statement joins others in one transaction (G13).
+
+    It has an outcome of its own with a label, an application id, or values that the table generates.
+    """
+    mode = schema.group_commit if options.group_commit is None else options.group_commit
+    is_plain = statement.rows is not None and not (statement.is_overwrite or statement.partitions)
+    is_plain = is_plain and statement.label is None and options.txn_app_id is None
+    is_plain = is_plain and schema.auto_increment_column is None and not schema.groups
+    return mode != GROUP_COMMIT_OFF and is_plain and _mode(statement, schema, options) is UpdateMode.UPSERT
+
+
+def _run_grouped(
+    statement: Insert, table: Table, targets: Sequence[_Target], open_query: OpenQuery, options: InsertOptions
+) -> Result:
+    """Loads the rows of a statement in one transaction with those of others (store.load.group_commit)."""
+
+    def begin() -> Load:
+        return table.begin_load(
+            operation="INSERT",
+            label_prefix=LABEL_PREFIX,
+            now=options.now,
+            zone=options.zone,
+            require_sequence=options.require_sequence,
+        )
+
+    with GroupedLoad(table, begin) as load:
+        filtered: list[RejectedRow] = []
+        total = 0
+        for rows in _batches(statement, table.schema, targets, open_query, options):
+            filtered += _write(load, rows, targets, options, total)
+            total += len(rows)
+        _check_filtered(filtered, total, options)
+        return _result(load.commit(), filtered)
 
 
 def _mode(statement: Insert, schema: TableSchema, options: InsertOptions) -> UpdateMode:
@@ -404,7 +446,7 @@ def _text(value: Any, *, is_text: bool) -> str | None:
 
 
 def _write(
-    load: Load, rows: pa.Table, targets: Sequence[_Target], options: InsertOptions, before: int
+    load: Load | GroupedLoad, rows: pa.Table, targets: Sequence[_Target], options: InsertOptions, before: int
 ) -> list[RejectedRow]:
     """Writes one batch; returns the rows left out, counted from the start of the statement."""
     if options.strict:

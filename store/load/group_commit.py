@@ -1,10 +1,11 @@
 """Group commit: many small loads of one table become one transaction (G6-G11).
 
-1. A load reads, maps and checks its rows as ever, and decides on its own ratio; nothing is written.
+1. A stream load, or an INSERT of values, reads, maps and checks its rows as ever, and decides on its own
+   ratio; nothing is written.
 2. Its rows join the group of its table. The first member is the leader: it publishes at once the rows of all
    members that wait. Later members are the followers of the next group, whose first member leads it. So a
    member waits for at most one publish before its own, and no timer runs.
-   CSV bodies of one header set are read as one member (`joined_bodies`).
+   CSV bodies of one header set are read as one member (loaders.joined_bodies).
 3. Every member receives the transaction's id and label. When the publish fails, all of its members fail.
 
 Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
@@ -18,7 +19,7 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final
 
@@ -26,18 +27,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seqstore.store import Load, LoadResult, WriteResult
 from seqstore.store.errors import StoreError, UnavailableError
+from seqstore.store.load.load import Load, LoadResult, WriteResult
+from seqstore.store.load.loadable_table import LoadableTable
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.segment.checked_rows import CheckedRows
-from seqstore.store.table import Table
 
 LABEL_PREFIX: Final = "group_commit_"
 RATIO_ROWS_MAX: Final = 10_000  # G10
 _MEMBER_BYTES_MAX: Final = 8 << 20
 _GROUP_ROWS_MAX: Final = 500_000
 
-_groups: weakref.WeakKeyDictionary[Table, _Group] = weakref.WeakKeyDictionary()
+_groups: weakref.WeakKeyDictionary[LoadableTable, _Group] = weakref.WeakKeyDictionary()
 _groups_lock = new_lock()
 
 
@@ -73,7 +74,7 @@ class GroupedLoad:
         label: of that transaction.
     """
 
-    def __init__(self, table: Table, begin: Callable[[], Load]) -> None:
+    def __init__(self, table: LoadableTable, begin: Callable[[], Load]) -> None:
         self._table = table
         self._begin = begin
         self._load = begin()  # unlabelled: it checks rows, and is in no catalog until it commits
@@ -84,7 +85,9 @@ class GroupedLoad:
         self.txn_id = -1
         self.label = self._load.label
 
-    def write(self, data: pa.Table, *, supplied: Mapping[str, npt.NDArray[np.bool_]]) -> WriteResult:
+    def write(
+        self, data: pa.Table, *, supplied: Mapping[str, npt.NDArray[np.bool_]] | None = None
+    ) -> WriteResult:
         """Checks rows, and keeps or writes them; see `store.Load.write`."""
         if not self.is_grouped:
             return self._load.write(data, supplied=supplied)
@@ -112,7 +115,10 @@ class GroupedLoad:
         """Joins the group, or commits alone.
 
         Args:
-            loads: of clients, whose rows these are (`joined_bodies`).
+            loads: of clients, whose rows these are (loaders.joined_bodies).
+
+        Returns:
+            The result of the transaction. Its rows given, loaded and filtered are those of this load.
 
         Raises:
             StoreError: nothing of the load is visible.
@@ -122,7 +128,14 @@ class GroupedLoad:
         member = _Member(self._rows, self._load.revision, loads, self._filtered)
         result = _group_of(self._table).join(member, self._begin)
         self.txn_id, self.label = result.txn_id, result.label
-        return result
+        own = member.row_count
+        return replace(
+            result,
+            rows_total=own + self._filtered,
+            rows_loaded=own,
+            rows_filtered=self._filtered,
+            rejected=[],
+        )
 
     def __enter__(self) -> GroupedLoad:
         return self
@@ -216,7 +229,7 @@ class _Group:
                 self._is_led = False
 
 
-def _group_of(table: Table) -> _Group:
+def _group_of(table: LoadableTable) -> _Group:
     with _groups_lock:
         return _groups.setdefault(table, _Group())
 
