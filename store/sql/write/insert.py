@@ -102,11 +102,22 @@ def run_insert(
         LabelExistsError: the label was used.
     """
     targets = _targets(statement, table)
+    if isinstance(table, Table) and _may_group(statement, table.schema, options):
+        return _run_grouped(statement, table, targets, open_query, options)
+    return _run_alone(statement, table, targets, open_query, options)
+
+
+def _run_alone(
+    statement: Insert,
+    table: Table | TransactionTable,
+    targets: Sequence[_Target],
+    open_query: OpenQuery,
+    options: InsertOptions,
+) -> Result:
+    """Loads the rows of a statement in a load of its own."""
     is_touched = statement.partitions == (TOUCHED,)
     if is_touched:
         _check_touched(statement, table)
-    if isinstance(table, Table) and _may_group(statement, table.schema, options):
-        return _run_grouped(statement, table, targets, open_query, options)
     with table.begin_load(
         label=statement.label,
         operation="INSERT OVERWRITE" if statement.is_overwrite else "INSERT",
