@@ -26,7 +26,7 @@ from typing import Final
 
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.errors import InvalidInputError, UnavailableError
-from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue
+from seqstore.store.locks.lock_queue import BUSY, LockOwner, LockQueue, open_lock_file
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.disk_errors import disk_error
 from seqstore.store.runtime.forks import new_lock
@@ -136,8 +136,7 @@ def _opened(path: Path) -> Iterator[int]:
     """Opens a lock file for the block; closing it releases the lock. In a child that was forked within the
     block the file is closed already, and its descriptor may be that of another file by now."""
     try:
-        path.parent.mkdir(exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = open_lock_file(path)
     except OSError as error:
         raise disk_error(path, error) from error
     owner = object()

@@ -1,7 +1,7 @@
 """The order in which threads and processes get the locks of a store: first come, first served.
 
 One file, `DATA_DIR/locks/queue`, lists the requests that hold a lock or wait for one, in the order of
-arrival. It is read and replaced under a lock of its own, which is held for a moment only.
+arrival. It is read and written in place while it is locked itself, which is for a moment only.
 
 1. A request stands behind all earlier ones of the same lock. The first one has the lock.
 2. A waiter sleeps on a pipe of its own. The owner before it wakes it when it leaves, so no waiter polls; now
@@ -11,7 +11,7 @@ arrival. It is read and replaced under a lock of its own, which is held for a mo
    of the circle gives up: at once if it is the one that asks, else it is woken with that verdict.
 
 The queue is only an order. Whether a lock is free is for its file to say (catalog.update_lock): a queue that
-was lost by a crash of the machine costs the order, nothing else.
+was lost by a crash, or half written by a process that was killed, costs the order, nothing else.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ import json
 import logging
 import os
 import select
+import struct
 import threading
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -42,6 +44,7 @@ BUSY: Final = "update_in_progress"  # kind of the error of a request whose turn 
 _LOOK_SECONDS: Final = 0.5  # a waiter looks at least so often whether its predecessors are alive
 _POLL_SECONDS: Final = 0.005  # where the file system has no pipes
 _MUTEX_POLL_SECONDS: Final = 0.0001
+_HEADER: Final = struct.Struct("<II")  # length and CRC-32 of the list behind it
 _YOUR_TURN: Final = b"t"  # words in a pipe
 _LOOK: Final = b"l"
 _of_process: Final = new_lock()  # threads wait for each other here, in turn, and one of them for the file
@@ -220,14 +223,13 @@ class LockQueue:
         """
         with _of_process:
             try:
-                self._directory.mkdir(exist_ok=True)
-                handle = os.open(self._directory / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                handle = open_lock_file(self._path)
                 try:
                     _lock(handle, deadline)
-                    stored = self._read()
+                    stored = _read(handle)
                     requests = [each for each in _requests(stored) if self._is_alive(each)]
                     yield requests
-                    self._write(requests, stored)
+                    _write(handle, requests, stored)
                 finally:
                     fcntl.flock(handle, fcntl.LOCK_UN)  # a child forked meanwhile has the file open too
                     os.close(handle)
@@ -243,24 +245,42 @@ class LockQueue:
             (self._directory / request.pipe).unlink(missing_ok=True)
         return False
 
-    def _read(self) -> bytes:
-        try:
-            return self._path.read_bytes()
-        except OSError:  # none yet
-            return b""
 
-    def _write(self, requests: list[Request], stored: bytes) -> None:
-        """Replaces the file if it changes, at once: a killed process leaves the one before."""
-        content = json.dumps([asdict(each) for each in requests]).encode()
-        if content == stored:
-            return
-        made = self._directory / "queue.new"
-        made.write_bytes(content)
-        made.replace(self._path)
+def open_lock_file(path: Path) -> int:
+    """Opens a file of the directory of locks, and makes both where they are not there yet.
+
+    Raises:
+        OSError: the disk cannot be written.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        path.parent.mkdir(exist_ok=True)
+        return os.open(path, flags, 0o644)
+
+
+def _read(handle: int) -> bytes:
+    """Returns the list in the file, empty where it is not whole."""
+    content = os.pread(handle, os.fstat(handle).st_size, 0)
+    if len(content) < _HEADER.size:
+        return b""
+    length, checksum = _HEADER.unpack_from(content)
+    stored = content[_HEADER.size : _HEADER.size + length]
+    return stored if len(stored) == length and zlib.crc32(stored) == checksum else b""
+
+
+def _write(handle: int, requests: list[Request], stored: bytes) -> None:
+    """Writes the list if it changes; a longer one before is left behind it."""
+    content = json.dumps([asdict(each) for each in requests]).encode() if requests else b""
+    if content != stored:
+        os.pwrite(handle, _HEADER.pack(len(content), zlib.crc32(content)) + content, 0)
 
 
 def _requests(stored: bytes) -> list[Request]:
-    """Returns the requests of the file; none when it is not there, or was lost by a crash of the machine."""
+    """Returns the requests of a list; none when it was lost by a crash."""
+    if not stored:
+        return []
     try:
         return [Request(**{**line, "process": tuple(line["process"])}) for line in json.loads(stored)]
     except (ValueError, TypeError, KeyError):
