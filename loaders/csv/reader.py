@@ -159,12 +159,16 @@ class CsvReader:
         """Holds nothing but memory."""
 
     def _blocks(self) -> Iterator[_Block]:
-        rest = b""
+        rest = following = b""
         wanted = self._block_bytes
         while True:
-            piece = self._body.read(wanted)
-            data = self._without_head(rest + piece, is_end=not piece)
-            if not piece:
+            piece = following or self._body.read(wanted)
+            # A short piece is mostly all of the body, and its last line may have no end.
+            is_short = 0 < len(piece) < min(wanted, _SHORT_BYTES)
+            following = self._body.read(wanted) if is_short else b""
+            is_end = not piece or (is_short and not following)
+            data = self._without_head(rest + piece, is_end=is_end)
+            if is_end:
                 if data:
                     yield self._block(data, is_end=True)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,27 @@ def read(data: bytes, names: str = "ab", block_bytes: int = 1 << 20, **options: 
         outcome.bad += [(row.place.line, row.reason, row.place.text) for row in batch.bad]
         outcome.bad_count += batch.bad_count
     return outcome
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_a_short_body_is_one_block_with_or_without_its_last_line_end(end: bytes) -> None:
+    """Its last line was a block of its own, which cost a seventh of a small load."""
+    reader = CsvReader(io.BytesIO(b"1,2\n3,4\n5,6" + end), ["a", "b"], CsvOptions(separator=b","))
+    assert [len(batch.rows) for batch in reader.batches()] == [3]
+
+
+class _Trickle(io.BytesIO):
+    """Returns a few bytes at a time, as a client that sends slowly."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        return super().read(random.Random(self.tell()).randint(1, 7))
+
+
+def test_a_body_that_comes_in_short_pieces_is_read_to_its_end() -> None:
+    lines = [f"{number},{'x' * (number % 11)}" for number in range(200)]
+    reader = CsvReader(_Trickle("\n".join(lines).encode()), ["a", "b"], CsvOptions(separator=b","))
+    rows = [row for batch in reader.batches() for row in batch.rows["a"].to_pylist()]
+    assert rows == [str(number) for number in range(200)]
 
 
 @pytest.mark.parametrize("block_bytes", [1, 2, 3, 7, 1000])
