@@ -31,7 +31,7 @@ from seqstore.store.read.lookup import find
 from seqstore.store.read.table_state import StateLoader, TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
-from seqstore.store.segment.key_codes import Codes
+from seqstore.store.segment.key_codes import Codes, prove_keys
 from seqstore.store.segment.key_index import Matches
 
 _NO_PLACES: Final = np.empty(0, dtype=np.uint32)
@@ -128,7 +128,7 @@ class Window:
         read = [*dict.fromkeys([*self._tested, *key])] if self._reads.predicates else [*key]
         read += [DELETE_SIGN] if has_tombstones and DELETE_SIGN not in read else []
         taken = after.take(both, read)
-        if not after.schema.has_exact_key:
+        if not prove_keys(codes, after.schema.key_columns):
             keys = taken.select(key).columns
             same = equal_keys(keys, entries, keys, None)
             both, taken, entries = both.take(same), taken.filter(pa.array(same)), entries[same]

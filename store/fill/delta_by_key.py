@@ -14,6 +14,7 @@ from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import Column, default_scalar
 from seqstore.store.segment.dedupe import equal_keys, group_rows
+from seqstore.store.segment.key_codes import prove_keys
 from seqstore.store.segment.winner import Rows
 from seqstore.store.types.column_types import fill_zero_values
 
@@ -36,7 +37,7 @@ class DeltaByKey:
         self.schema = state.schema
         self.cells = delta.cells()
         keys, codes = delta.keys(self.schema)
-        exact = self.schema.has_exact_key
+        exact = prove_keys(codes, self.schema.key_columns)
         by_key = group_rows(codes, keys, exact=exact)
         self.order, self.key_of, self.starts = by_key.order, by_key.group, by_key.starts
         first = self.order[self.starts]

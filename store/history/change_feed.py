@@ -38,7 +38,7 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN, VERSION_COL, initial_values
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.dedupe import group_rows
-from seqstore.store.segment.key_codes import encode_keys, have_same_codes
+from seqstore.store.segment.key_codes import encode_keys, have_same_codes, prove_keys
 from seqstore.store.segment.key_index import Matches, Positions
 from seqstore.store.types.column_types import ColumnType, is_wider
 from seqstore.store.types.type_changes import is_allowed
@@ -193,7 +193,7 @@ def _by_key(
     """Returns for each key the removed row and the added row, -1 where there is none."""
     keys = [rows.column(column.name).combine_chunks() for column in schema.key_columns]
     codes = encode_keys(keys, exact=schema.has_exact_key)
-    groups = group_rows(codes, keys, exact=schema.has_exact_key)
+    groups = group_rows(codes, keys, exact=prove_keys(codes, schema.key_columns))
     count = int(groups.group[-1]) + 1
     old_of, new_of = np.full(count, _NONE), np.full(count, _NONE)
     is_old = groups.order < old_rows

@@ -17,7 +17,7 @@ from seqstore.store.read.live_segment import LiveSegment
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
-from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_codes import encode_keys, prove_keys
 from seqstore.store.segment.key_index import KeyIndex, Matches
 from seqstore.store.segment.segment import INLINE, Segment
 from seqstore.store.segment.sequence import SequenceVector
@@ -100,7 +100,7 @@ def _check_unique(state: TableState) -> Iterator[str]:
         return
     first, second = (state.take(rows.take(order[each]), state.schema.key) for each in (twice, twice + 1))
     same = np.ones(len(twice), dtype=np.bool_)
-    if not state.schema.has_exact_key:
+    if not prove_keys(all_codes[order[twice]], state.schema.key_columns):
         same = equal_keys(first.columns, None, second.columns, None)
     if same.any():
         example = first.slice(int(np.flatnonzero(same)[0]), 1).to_pylist()[0]

@@ -31,7 +31,7 @@ from seqstore.store.read.table_state import TableState, grouped_by_slot
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import equal_keys
 from seqstore.store.segment.delete_bitmap import DeleteVector
-from seqstore.store.segment.key_codes import Codes
+from seqstore.store.segment.key_codes import Codes, prove_keys
 from seqstore.store.segment.key_index import Matches, Positions, Run
 from seqstore.store.segment.segment import Segment
 from seqstore.store.segment.shared_codes import only_codes, shared_codes
@@ -285,8 +285,9 @@ def _matches(state: TableState, segment: Segment) -> Matches:
     """
     if adds_only(segment):
         return Matches.none(with_sequence=False)
-    matches = state.probe(segment.index.codes)
-    if not state.schema.has_exact_key and len(matches):
+    codes = segment.index.codes
+    matches = state.probe(codes)
+    if len(matches) and not prove_keys(codes, state.schema.key_columns):
         matches = matches.take(_same_keys(state, segment, matches))
     return matches
 

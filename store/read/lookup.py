@@ -19,7 +19,7 @@ from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.table_state import TableState
 from seqstore.store.schema.column import DELETE_SIGN
 from seqstore.store.segment.dedupe import argsort_codes, equal_keys
-from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_codes import Codes, encode_keys, prove_keys
 from seqstore.store.segment.key_index import Matches
 from seqstore.store.types.cast import try_cast
 
@@ -40,9 +40,10 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
     arrays = key_arrays(state, keys)
     if not len(arrays[0]):
         return projection.arrow.empty_table()
-    if not state.schema.has_exact_key:
-        return _lookup_hashed(state, arrays, projection, deleted=deleted)
-    probe_keys, matches = _candidates(state, arrays)
+    codes = encode_keys(arrays, exact=state.schema.has_exact_key)
+    if not prove_keys(codes, state.schema.key_columns):
+        return _lookup_hashed(state, arrays, codes, projection, deleted=deleted)
+    probe_keys, matches = _candidates(state, codes)
     slots = set(matches.slots.tolist())
     if not deleted and any(state.segments[slot].segment.meta.tombstones for slot in slots):
         alive = state.take(matches, [DELETE_SIGN]).column(0).to_numpy() == 0
@@ -51,10 +52,10 @@ def lookup(state: TableState, keys: pa.Table, projection: Projection, *, deleted
 
 
 def _lookup_hashed(
-    state: TableState, arrays: list[pa.Array], projection: Projection, *, deleted: bool
+    state: TableState, arrays: list[pa.Array], codes: Codes, projection: Projection, *, deleted: bool
 ) -> pa.Table:
     """Runs steps 2 and 3 for hashed keys: reads the rows with their keys at once, and compares these then."""
-    probe_keys, matches = _candidates(state, arrays)
+    probe_keys, matches = _candidates(state, codes)
     if len(probe_keys) > 1:
         order = np.argsort(probe_keys, kind="stable")
         probe_keys, matches = probe_keys[order], matches.take(order)
@@ -116,20 +117,20 @@ def find(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp
 
     Matches have no sequences.
     """
-    probe_keys, matches = _candidates(state, arrays)
-    if not state.schema.has_exact_key and len(matches):
+    codes = encode_keys(arrays, exact=state.schema.has_exact_key)
+    probe_keys, matches = _candidates(state, codes)
+    if len(matches) and not prove_keys(codes, state.schema.key_columns):
         stored = state.take(matches, state.schema.key)
         same = equal_keys(arrays, probe_keys, stored.columns, None)
         probe_keys, matches = probe_keys[same], matches.take(same)
     return probe_keys, matches
 
 
-def _candidates(state: TableState, arrays: list[pa.Array]) -> tuple[npt.NDArray[np.intp], Matches]:
-    """Returns the live rows whose code is that of some keys: the row number of each one's key, and the match.
+def _candidates(state: TableState, codes: Codes) -> tuple[npt.NDArray[np.intp], Matches]:
+    """Returns the live rows with the codes of some keys: the row number of each one's key, and the match.
 
     Matches have no sequences. Rows of hashed keys may have another key.
     """
-    codes = encode_keys(arrays, exact=state.schema.has_exact_key)
     if len(codes) == 1:
         matches = state.probe(codes, with_sequence=False)
         return matches.probe_keys, matches

@@ -6,8 +6,10 @@ Given the key columns of n rows as Arrow arrays:
    NULL has a value that the type never reaches. Equal codes mean equal keys.
 2. Any other key is *hashed*: each column yields 64 bits a row (words of 8 bytes folded one after the other,
    the length first; NULL yields a constant), and the columns are folded in key order. Equal codes mean that
-   keys *may* be equal: users of hashed codes must compare the key columns as well.
-3. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a
+   keys *may* be equal: users of hashed codes must compare the key columns as well, unless `prove_keys`.
+3. A key of one nullable BIGINT is hashed. Each step of its hash is a bijection, so only two keys share a
+   code: NULL, and the value that is hashed to the constant of NULL.
+4. Both end in the same finaliser, so codes are spread evenly over 64 bits. A range of codes is therefore a
    fair share of the rows: buckets, tasks and segments split by code range.
 
 Key indexes store codes. The results of this module may never change without a new format number.
@@ -24,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from seqstore.store.schema.column import Column
+from seqstore.store.schema.column import Column, is_exact
 
 Codes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -40,6 +42,7 @@ _FOLD_SHIFT: Final = np.uint64(29)
 _VECTOR_BYTES: Final = 128
 _FEW_STRINGS: Final = 4
 _64_BITS: Final = 2**64 - 1
+_PROVEN_TYPES: Final = ("BIGINT",)  # of step 3
 
 
 def have_same_codes(before: Sequence[Column], after: Sequence[Column]) -> bool:
@@ -70,6 +73,25 @@ def encode_keys(arrays: Sequence[pa.Array], *, exact: bool) -> Codes:
         folded *= _FOLD
         folded ^= folded >> _FOLD_SHIFT
     return finish_hash(folded)
+
+
+def prove_keys(codes: Codes, columns: Sequence[Column]) -> bool:
+    """Returns whether rows that share one of some codes have the same key; else compare the keys.
+
+    Args:
+        columns: of the key.
+    """
+    if is_exact(columns):
+        return True
+    is_proven = len(columns) == 1 and columns[0].type.name in _PROVEN_TYPES
+    return is_proven and not (codes == _CODE_OF_NULL).any()
+
+
+def are_ordered_as_int64(keys: Sequence[pa.Array], columns: Sequence[Column]) -> bool:
+    """Returns whether `fixed_values` of a key have the order of the keys."""
+    if is_exact(columns):
+        return True
+    return len(columns) == 1 and columns[0].type.name in _PROVEN_TYPES and not keys[0].null_count
 
 
 def finish_hash(folded: Codes) -> Codes:
@@ -193,3 +215,6 @@ def _fold_word(
     part ^= part >> _FOLD_SHIFT
     if chosen is not None:
         hashed[chosen] = part
+
+
+_CODE_OF_NULL: Final = encode_keys([pa.nulls(1, pa.int64())], exact=False)[0]  # of step 3

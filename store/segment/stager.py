@@ -35,7 +35,13 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.checked_rows import CheckedRows, refuse_violations
 from seqstore.store.segment.dedupe import choose_winners
 from seqstore.store.segment.disk import Disk
-from seqstore.store.segment.key_codes import Codes, encode_keys, fixed_values
+from seqstore.store.segment.key_codes import (
+    Codes,
+    are_ordered_as_int64,
+    encode_keys,
+    fixed_values,
+    prove_keys,
+)
 from seqstore.store.segment.key_index import KeyIndex, Positions, places_in
 from seqstore.store.segment.load_marker import Attempt, StagingId, new_segment_id
 from seqstore.store.segment.segment import (
@@ -148,8 +154,9 @@ class Stager:
         """Builds one segment of some rows."""
         if not batch.num_rows:
             return None
-        keys, exact = [batch.column(name) for name in self.schema.key], self.schema.has_exact_key
+        keys = [batch.column(name) for name in self.schema.key]
         sequence = SequenceVector.of_rows(batch, self.schema)
+        exact = prove_keys(codes, self.schema.key_columns)
         chosen, repeats = choose_winners(codes, sequence, keys, exact=exact)
         origin: Rows | None
         positions: Positions | None
@@ -318,7 +325,7 @@ def order_columns(schema: TableSchema) -> Sequence[str]:
 
 def key_order(keys: Sequence[pa.Array], schema: TableSchema) -> Rows:
     """Returns the row order by key, NULL first; no two rows of a unique key have the same key."""
-    if schema.has_exact_key:
+    if are_ordered_as_int64(keys, schema.key_columns):
         return np.argsort(fixed_values(keys[0]))
     table = pa.table(list(keys), names=list(schema.key))
     return np.asarray(sorted_nulls_first(table, schema.key)).astype(np.intp)

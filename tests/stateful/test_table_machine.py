@@ -14,14 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 from unittest import mock
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -39,10 +37,9 @@ from seqstore import LabelExistsError, Load, LoadResult, Settings, Store, Table
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.read.table_state import TableState
-from seqstore.store.segment import key_codes as keys
-from seqstore.store.segment.key_codes import Codes
 from tests.support.children import MODULES
 from tests.support.compare import Seen, assert_version, expected_rows, key_table
+from tests.support.equal_codes import hash_bits
 from tests.support.forks.pools import forked_context
 from tests.support.model import Model, ModelResult, ModelRow
 from tests.support.shapes import EXACT_SHAPES, HASHED_SHAPES, Shape
@@ -76,18 +73,6 @@ FORMATS = st.sampled_from(
         ("parquet", "none"),
     ]
 )
-_finish_hash = keys.finish_hash
-
-
-@contextmanager
-def hash_bits(bits: int) -> Iterator[None]:
-    """Keeps only the leading bits of hashed key codes: distinct keys then share them."""
-
-    def cut(folded: Codes) -> Codes:
-        return _finish_hash(folded) & ~np.uint64((1 << (64 - bits)) - 1)
-
-    with mock.patch.object(keys, "finish_hash", cut if bits < 64 else _finish_hash):
-        yield
 
 
 class TableMachine(RuleBasedStateMachine):
@@ -396,7 +381,7 @@ class CollidingKeys(TableMachine):
 VERIFY = """
 import pickle, sys
 from seqstore import Store
-from tests.stateful.test_table_machine import hash_bits
+from tests.support.equal_codes import hash_bits
 from tests.support.compare import seen_rows
 for path, name, bits, rows in pickle.load(sys.stdin.buffer):
     with hash_bits(bits), Store.open(path, create=False) as store:

@@ -2,7 +2,7 @@
 
 Pools are small on purpose: what is to be found happens when keys and sequences repeat. They hold each
 type's extremes and the values at which its coding changes (word boundaries of strings, the int64 that
-stands for NULL, halves of LARGEINT).
+stands for NULL, the BIGINT that is hashed as NULL is, halves of LARGEINT).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from decimal import Decimal
 from typing import Any
 
 from seqstore import Column, TableSchema, parse_type
+from tests.support.equal_codes import AS_NULL
 
 _LONG = "k" * 128
 POOLS: Mapping[str, Sequence[Any]] = {
     "BOOLEAN": [False, True],
     "TINYINT": [-128, -1, 0, 1, 127],
     "INT": [-(2**31), -1, 0, 1, 2, 3, 7, 2**31 - 1],
-    "BIGINT": [-(2**63), -(2**63) + 1, -1, 0, 1, 2, 2**32, 2**63 - 1],
+    "BIGINT": [-(2**63), -(2**63) + 1, -1, 0, 1, 2, 2**32, 2**63 - 1, AS_NULL],
     "LARGEINT": [-(2**127), -(2**64), -1, 0, 1, 2**63, 2**64, 2**64 + 1, 2**127 - 1],
     "DATE": [date(1, 1, 1), date(1969, 12, 31), date(1970, 1, 1), date(2022, 10, 20), date(9999, 12, 31)],
     "DATETIME(6)": [

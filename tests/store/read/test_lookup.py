@@ -9,13 +9,11 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Settings, Store, Table
-from seqstore.store.segment import key_codes
-from seqstore.store.segment.key_codes import Codes
+from tests.support.equal_codes import keep_bits
 from tests.support.rows import schema_of
 from tests.weight import by_form
 
 Key = tuple[str | None, int | None]
-_finish_hash = key_codes.finish_hash
 
 
 def _keys(numbers: list[int]) -> list[Key]:
@@ -54,11 +52,8 @@ def _found(table: Table, keys: list[Key], columns: list[str] | None, **options: 
 def test_lookups_of_hashed_keys_return_the_rows_of_the_model(
     store: Store, seed: int, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(folded: Codes) -> Codes:
-        return _finish_hash(folded) & ~np.uint64((1 << (64 - bits)) - 1)
-
     if bits < 64:
-        monkeypatch.setattr(key_codes, "finish_hash", cut)
+        keep_bits(monkeypatch, bits)
     random = np.random.default_rng(seed)
     table, model = _filled(store, random)
     for count in (1, 1, 1, 2, 5, 300):

@@ -14,8 +14,11 @@ from hypothesis import strategies as st
 
 from seqstore import Column, parse_type
 from seqstore.store.schema.column import is_exact
-from seqstore.store.segment.key_codes import encode_keys
+from seqstore.store.segment.key_codes import encode_keys, prove_keys
+from tests.support.equal_codes import AS_NULL
 from tests.support.shapes import POOLS
+
+BIGINT = Column("k", parse_type("BIGINT"), nullable=True)
 
 
 def codes(kind: str, values: list[Any], *, nullable: bool = True) -> list[int]:
@@ -52,10 +55,27 @@ def test_distinct_bigints_have_distinct_codes(values: list[int]) -> None:
     assert len(set(codes("BIGINT", values, nullable=False))) == len(values)
 
 
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, min_size=1, max_size=200))
+def test_distinct_nullable_bigints_have_distinct_codes_but_null_and_one(values: list[int]) -> None:
+    found = codes("BIGINT", values)
+    assert len(set(found)) == len(values)
+    of_null = codes("BIGINT", [None])
+    assert codes("BIGINT", [AS_NULL]) == of_null
+    assert prove_keys(np.array(found, np.uint64), [BIGINT]) is (AS_NULL not in values)
+    assert not prove_keys(np.array([*found, *of_null], np.uint64), [BIGINT])
+
+
+@pytest.mark.parametrize("kind", ["VARCHAR(9)", "LARGEINT", "DECIMAL(9,2)"])
+def test_codes_of_other_keys_prove_nothing(kind: str) -> None:
+    column = Column("k", parse_type(kind), nullable=True)
+    assert not prove_keys(np.array([1], np.uint64), [column])
+    assert not prove_keys(np.array([1], np.uint64), [BIGINT, column])
+
+
 @pytest.mark.parametrize("kind", sorted(POOLS))
 def test_distinct_values_of_every_type_and_null_have_distinct_codes(kind: str) -> None:
     """T3. Hashes may collide; those of these values are known not to."""
-    values = [None, *POOLS[kind]]
+    values = [None, *(value for value in POOLS[kind] if value != AS_NULL)]
     assert len(set(codes(kind, values))) == len(values)
 
 
