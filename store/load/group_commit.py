@@ -1,4 +1,4 @@
-"""Group commit: many small loads of one table become one transaction (G6-G11).
+"""Group commit: many small loads of one table become one transaction (G6-G13).
 
 1. A stream load, or an INSERT of values, reads, maps and checks its rows as ever, and decides on its own
    ratio; nothing is written.
@@ -7,6 +7,8 @@
    member waits for at most one publish before its own, and no timer runs.
    CSV bodies of one header set are read as one member (loaders.joined_bodies).
 3. Every member receives the transaction's id and label. When the publish fails, all of its members fail.
+   A member whose statement is ended leaves the group, unless its rows are being published already; the end of
+   the leader's statement is none of the others'.
 
 Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
 modes answer when the rows are durable and visible: for `async_mode` that is earlier than it promises (G7).
@@ -30,6 +32,7 @@ import pyarrow as pa
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.load.loadable_table import LoadableTable
+from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.segment.checked_rows import CheckedRows
 
@@ -37,6 +40,7 @@ LABEL_PREFIX: Final = "group_commit_"
 RATIO_ROWS_MAX: Final = 10_000  # G10
 _MEMBER_BYTES_MAX: Final = 8 << 20
 _GROUP_ROWS_MAX: Final = 500_000
+_LOOK_SECONDS: Final = 0.2  # a member that waits looks so often whether its statement was ended
 
 _groups: weakref.WeakKeyDictionary[LoadableTable, _Group] = weakref.WeakKeyDictionary()
 _groups_lock = new_lock()
@@ -174,24 +178,47 @@ class _Group:
         self._begun = self._ended = 0  # publishes
 
     def join(self, member: _Member, begin: Callable[[], Load]) -> LoadResult:
-        """Publishes the member's rows together with those of others."""
+        """Publishes the member's rows together with those of others.
+
+        Raises:
+            StoreError: they are not visible.
+        """
         with self._lock:
             member.ended_before = self._ended
             self._waiting.append(member)
             leads, self._is_led = not self._is_led, True
         if not leads:
-            member.woken.wait()
+            self._wait(member)
         if member.result is None and member.error is None:
-            self._lead(begin)
+            self._lead(member, begin)
         if member.error is not None:
             raise member.error
         assert member.result is not None
         return member.result
 
-    def _lead(self, begin: Callable[[], Load]) -> None:
+    def _wait(self, member: _Member) -> None:
+        """Waits until the member leads or has its outcome."""
+        while not member.woken.wait(_LOOK_SECONDS):
+            try:
+                cancellation.check()
+            except StoreError:
+                with self._lock:
+                    if not member.woken.is_set() and member in self._waiting:
+                        self._waiting.remove(member)
+                        raise
+
+    def _lead(self, member: _Member, begin: Callable[[], Load]) -> None:
+        try:
+            cancellation.check()
+        except StoreError:
+            with self._lock:
+                self._waiting.remove(member)
+            self._pass_on()
+            raise
         members = self._gather()
         try:
-            result = _publish(members, begin)
+            with cancellation.within(None):
+                result = _publish(members, begin)
         except BaseException as error:
             told = error if isinstance(error, StoreError) else UnavailableError(repr(error), kind="commit")
             for member in members:
