@@ -48,6 +48,7 @@ _NULL: Final = "\\N"
 _BOM: Final = b"\xef\xbb\xbf"
 _PARSE_BYTES: Final = 1 << 20  # Arrow parses blocks of this size in parallel
 _SHORT_BYTES: Final = 256 << 10
+_WHOLE_BYTES: Final = 256 << 10  # a piece below it is mostly a whole body, whose last line may have no end
 
 _STRING: Final = ColumnType("STRING")
 
@@ -163,10 +164,9 @@ class CsvReader:
         wanted = self._block_bytes
         while True:
             piece = following or self._body.read(wanted)
-            # A short piece is mostly all of the body, and its last line may have no end.
-            is_short = 0 < len(piece) < min(wanted, _SHORT_BYTES)
-            following = self._body.read(wanted) if is_short else b""
-            is_end = not piece or (is_short and not following)
+            may_be_all = 0 < len(piece) < min(wanted, _WHOLE_BYTES)
+            following = self._body.read(wanted) if may_be_all else b""
+            is_end = not piece or (may_be_all and not following)
             data = self._without_head(rest + piece, is_end=is_end)
             if is_end:
                 if data:
