@@ -57,7 +57,7 @@ from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.maintenance.compaction_process import CompactionProcess
-from seqstore.store.maintenance.recovery import sweep_orphans
+from seqstore.store.maintenance.recovery import is_read, sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.open_table.open_table import LOGS, remove_open_files, require_openable
 from seqstore.store.open_table.opener import Opener
@@ -121,6 +121,7 @@ class Store:
         self._handles = TableHandles(self.catalog, self._made, self._forget)
         self._is_open = True
         self._own_copy: Path | None = None
+        self._dropped: set[str] = set()  # directories of dropped tables that were still read
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         restored = Restored(self._show_restored, self._remove_files)
         self.backups = Backups(self.catalog, self.disk, settings, restored)
@@ -544,6 +545,7 @@ class Store:
         """Ends the use of this handle. The catalog stays open for other handles, and a while without any."""
         self.schema_changes.close()
         self.backups.close()
+        self._remove_dropped()
         self._is_open = False
         self.maintainer.close()
         self.opener.close()
@@ -569,6 +571,7 @@ class Store:
             StoreError: of the first table that failed, when all others are done.
         """
         self._handles.forget_dropped()
+        self._remove_dropped()
         sweep_prepared(self.catalog, self.disk)
         self.schema_changes.resume()
         self.backups.resume()
@@ -602,16 +605,25 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        """Removes the files of a dropped table; a failure leaves them to the next sweep."""
+        """Removes the files of a dropped table once nobody reads it. A failure leaves them to a sweep."""
         self._handles.forget(directory)  # it has files mapped, which take room as long
-        try:
-            self.catalog.make_durable()
-            remove_open_files(self.disk, directory)
-            for name in self.disk.list(directory):
-                self.disk.discard(f"{directory}/{name}")
-        except UnavailableError as error:
-            _LOG.warning("%s: files of a dropped table are left to the next sweep: %s", self.path, error)
-        shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
+        self._dropped.add(directory)
+        self._remove_dropped()
+
+    def _remove_dropped(self) -> None:
+        """Removes the files of dropped tables that nobody reads any more."""
+        for directory in sorted(self._dropped):
+            try:
+                if is_read(self.catalog, directory):
+                    continue
+                self.catalog.make_durable()
+                remove_open_files(self.disk, directory)
+                for name in self.disk.list(directory):
+                    self.disk.discard(f"{directory}/{name}")
+            except UnavailableError as error:
+                _LOG.warning("%s: files of a dropped table are left to the next sweep: %s", self.path, error)
+            self._dropped.discard(directory)
+            shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
 
     def __enter__(self) -> Store:
         return self

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from seqstore.store.catalog.catalog import TABLES, CatalogTransaction, lost_record, table_key
 from seqstore.store.catalog.environment import Catalog
+from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.prepared_records import prepared_files
 from seqstore.store.catalog.reserved_tables import reserved_directories
 from seqstore.store.catalog.version_chain import require_whole
@@ -53,6 +54,8 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
     store_catalog.make_durable()  # a drop that another process has just committed may not be durable yet
     removed = []
     for directory in sorted(set(directories) - set(tables.values()) - reserved):
+        if is_read(store_catalog, directory):
+            continue
         number = directory.rpartition("/")[2]
         dropped = [f"{directory}/{name}" for name in _listed(disk, directory)]
         if dropped and number.isdecimal() and int(number) >= next_table:
@@ -63,6 +66,16 @@ def sweep_orphans(store_catalog: Catalog, disk: Disk) -> list[str]:
         removed += sweep_table(store_catalog, disk, table_id, directory)
     _empty_trash(disk)
     return removed
+
+
+def is_read(store_catalog: Catalog, directory: str) -> bool:
+    """Returns whether a process reads a version of the table of a directory, which may have been dropped.
+
+    Raises:
+        UnavailableError: the leases cannot be read.
+    """
+    number = directory.rpartition("/")[2]
+    return number.isdecimal() and bool(leases_of(store_catalog.data_dir).held(int(number)))
 
 
 def _remove(disk: Disk, names: list[str], *, keep: bool) -> None:

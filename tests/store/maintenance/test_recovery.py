@@ -106,6 +106,33 @@ def test_files_of_others_are_never_touched(tmp_path: Path, table: Table) -> None
     assert table.check() == []
 
 
+@pytest.mark.parametrize("end", ["maintain", "drop", "close", "open"])
+def test_a_dropped_table_keeps_its_files_while_it_is_read(tmp_path: Path, table: Table, end: str) -> None:
+    """A reader met a missing file, and called it corruption."""
+    with Store.open(tmp_path / "data", settings=SIZES) as store:
+        other = store.create_table("db.other", table.schema)
+        expected, left = rows_of(table), names(tmp_path / "data")
+        assert left
+        snapshot = store.table("db.t").snapshot()
+        store.drop_table("db.t")
+        Store.open(tmp_path / "data").close()  # it sweeps
+        assert names(tmp_path / "data") == left
+        assert sorted(tuple(row.values()) for row in snapshot.scan().read_all().to_pylist()) == expected
+        if end == "open":
+            store._remove_dropped = lambda: None  # type: ignore[method-assign]  # the process was killed
+        snapshot.close()
+        del snapshot
+        if end == "maintain":
+            store.maintain()
+        elif end == "drop":
+            store.drop_table(other.name)
+        if end in ("maintain", "drop"):
+            assert names(tmp_path / "data") == set()
+    if end == "open":
+        Store.open(tmp_path / "data").close()
+    assert names(tmp_path / "data") == set()
+
+
 def test_files_of_a_table_that_was_dropped_are_swept(tmp_path: Path, table: Table) -> None:
     """A crash between the drop and the removal of its files must not keep them for ever."""
     store = Store.open(tmp_path / "data", settings=SIZES)
