@@ -605,13 +605,13 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        """Removes the files of a dropped table once nobody reads it. A failure leaves them to a sweep."""
+        """Removes the files of a dropped table once no process reads it. A failure leaves them to a sweep."""
         self._handles.forget(directory)  # it has files mapped, which take room as long
         self._dropped.add(directory)
         self._remove_dropped()
 
     def _remove_dropped(self) -> None:
-        """Removes the files of dropped tables that nobody reads any more."""
+        """Removes the files of dropped tables that no process reads any more."""
         for directory in sorted(self._dropped):
             try:
                 if is_read(self.catalog, directory):
