@@ -35,6 +35,7 @@ from seqstore.store.sql.session.server_context import Ports
 from tests.support.connectors.thrift_client import ThriftClient
 from tests.support.http_server import Client, serving
 from tests.support.statements import run
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.sql("CREATE TABLE t (k INT, v INT) UNIQUE KEY(k); INSERT INTO t VALUES (1, 1)")
 TEXT = "SELECT k FROM db.t"
@@ -310,7 +311,7 @@ def test_a_read_is_listed_and_killed(served: Served, name: str, words: str) -> N
         assert ["ann" in row for row in shown] == [True]
         run(session, f"{words} {waiting.number}")
         assert "interrupted" in waiting.end() or words == "KILL"
-        until(lambda: not any(each.text for each in served.sessions.processes.all()))
+        until(lambda: not any(each.text for each in served.sessions.processes.all()), ENDED_SECONDS_MAX)
 
 
 def test_every_read_ends_at_its_timeout(served: Served) -> None:
@@ -344,8 +345,8 @@ def test_a_query_of_http_ends_when_its_client_leaves(served: Served) -> None:
         )
         client = held.enter_context(socket.create_connection((served.http.host, served.http.port), 60))
         client.sendall(head.encode() + body)
-        until(lambda: any(each.text for each in served.sessions.processes.all()))
-    until(lambda: not any(each.text for each in served.sessions.processes.all()))
+        until(lambda: any(each.text for each in served.sessions.processes.all()), ENDED_SECONDS_MAX)
+    until(lambda: not any(each.text for each in served.sessions.processes.all()), ENDED_SECONDS_MAX)
 
 
 def test_a_query_of_flight_ends_when_its_client_leaves(served: Served) -> None:
@@ -353,7 +354,7 @@ def test_a_query_of_flight_ends_when_its_client_leaves(served: Served) -> None:
     timed = flight.FlightCallOptions(timeout=1, headers=[client.authenticate_basic_token("ann", "")])
     with pytest.raises(flight.FlightTimedOutError):
         client.do_get(flight.Ticket(message("TicketStatementQuery", f"{DAYS} -- db")), timed).read_all()
-    until(lambda: not any(each.text for each in served.sessions.processes.all()))
+    until(lambda: not any(each.text for each in served.sessions.processes.all()), ENDED_SECONDS_MAX)
     client.close()
 
 
@@ -378,7 +379,7 @@ def test_a_scan_whose_client_requests_no_rows_ends_with_its_connection(served: S
         tablets = snapshot.tablet_ids()
     client = ThriftClient(served.thrift)
     client.open(base64.b64encode(TEXT.encode()).decode(), tablets, "ann:", query_timeout=1)
-    until(lambda: not served.sessions.processes.all())
+    until(lambda: not served.sessions.processes.all(), ENDED_SECONDS_MAX)
     client.close()
 
 
@@ -399,10 +400,3 @@ def test_statements_of_one_text_are_refused_before_one_runs(served: Served, stor
     found = served.ask("POST", "/api/query/internal/db", stmt="INSERT INTO t VALUES (9, 9); SELECT 1")
     assert "expected one statement, found 2" in found
     assert len(store.table("db.t").scan().read_all()) == 1
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + ENDED_SECONDS_MAX
-    while not holds():
-        assert time.monotonic() < deadline, "nothing changed in time"
-        time.sleep(0.02)

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from seqstore.cli.mysql import MysqlServer
 from seqstore.store.runtime import cancellation
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 from tests.support.http_server import ServerProcess
+from tests.support.waiting import until
 
 TENS = "(SELECT 0 d" + "".join(f" UNION ALL SELECT {n}" for n in range(1, 10)) + ")"
 DAYS = ", ".join(f"{TENS} AS x{i}" for i in range(15))
@@ -82,13 +83,6 @@ def busy(connection: Any) -> list[int]:
     own = connection.thread_id()
     shown = ask(connection, "SELECT ID FROM information_schema.processlist WHERE COMMAND = 'Query'")
     return [number for (number,) in shown if number != own]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, "nothing changed for two minutes"
-        time.sleep(0.02)
 
 
 @pytest.mark.family(5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.mysql.prepared import Prepared
 from seqstore.store.runtime import held_memory
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
+from tests.support.waiting import until
 
 LIMIT = 64 << 20
 USER_MAX = LIMIT // 16
@@ -67,13 +67,6 @@ def is_done(work: Callable[[], Any]) -> bool:
     return True
 
 
-def eventually(found: Callable[[], bool]) -> None:
-    end = time.monotonic() + SECONDS_MAX
-    while not found():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_long_data_of_all_connections_of_a_user_has_one_bound(server: MysqlServer) -> None:
     """200 idle connections of a user without grants held 64 MiB each."""
     users = ("ann", "ann", "bob")
@@ -122,7 +115,7 @@ def test_variables_of_a_user_have_a_bound(connect: Any, name: str) -> None:
     ask(first, f"SET {name} = ''")
     ask(second, statement)
     second.close()
-    eventually(lambda: is_done(lambda: ask(first, statement)))
+    until(lambda: is_done(lambda: ask(first, statement)), SECONDS_MAX)
 
 
 def test_too_many_prepared_statements_have_the_number_of_mysql(
@@ -140,8 +133,8 @@ def test_a_connection_that_ends_leaves_nothing_for_the_collector(server: MysqlSe
     try:
         with prepared(server, "ann") as (client, number):
             send_long(client, number, PIECE)
-            eventually(lambda: held_bytes() == PIECE)
-        eventually(lambda: held_bytes() == 0)
+            until(lambda: held_bytes() == PIECE, SECONDS_MAX)
+        until(lambda: held_bytes() == 0, SECONDS_MAX)
     finally:
         gc.enable()
 

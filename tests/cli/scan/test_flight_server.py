@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -21,6 +20,7 @@ from seqstore.cli.scan.flight_messages import encoded, fields
 from seqstore.cli.scan.flight_messages import message as sql_message
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from tests.cli.scan.flight_client import FlightClient, descriptor, message
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -159,13 +159,6 @@ def begin_ingest(client: FlightClient, key: int, *, replaces: bool = False) -> A
 def ingests(sessions: ServerSessions) -> list[int]:
     """The numbers of the uploads that run."""
     return [each.number for each in sessions.processes.all() if each.text.startswith("INGEST")]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < deadline, "nothing changed for two minutes"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("ends_by", ["insert_timeout", "KILL"])

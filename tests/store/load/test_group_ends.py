@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from seqstore.store.load import group_commit
 from seqstore.store.load.group_commit import GroupedLoad
 from seqstore.store.runtime.cancellation import Cancellation, interrupted, watched
 from tests.support.rows import MakeTable, rows_of
+from tests.support.waiting import until
 
 Load = Callable[[int], tuple[Cancellation, "Future[LoadResult]"]]
 
@@ -55,15 +55,9 @@ def load(table: Table, threads: ThreadPoolExecutor) -> Load:
 
 
 @pytest.fixture
-def threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(8)
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.001)
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as started:
+        yield started
 
 
 def waiting(table: Table) -> int:
@@ -76,15 +70,25 @@ def led(table: Table) -> bool:
     return group is not None and group._begun == 1
 
 
-def test_a_member_that_waits_leaves_the_group_and_the_others_go_on(
-    table: Table, load: Load, go_on: threading.Event
-) -> None:
+def three(table: Table, load: Load) -> tuple[Cancellation, list[Future[LoadResult]]]:
+    """Begins three loads: the first is being published, the others wait in their order.
+
+    Returns:
+        The statement of the second one, and what comes of all.
+    """
     _, first = load(1)
     until(lambda: led(table))
-    killed, second = load(2)
+    statement, second = load(2)
     until(lambda: waiting(table) == 1)
     _, third = load(3)
     until(lambda: waiting(table) == 2)
+    return statement, [first, second, third]
+
+
+def test_a_member_that_waits_leaves_the_group_and_the_others_go_on(
+    table: Table, load: Load, go_on: threading.Event
+) -> None:
+    killed, (first, second, third) = three(table, load)
     killed.cancel(interrupted())
     with pytest.raises(UnavailableError, match="interrupted"):
         second.result(60)
@@ -97,18 +101,13 @@ def test_a_member_that_waits_leaves_the_group_and_the_others_go_on(
 def test_the_end_of_the_leader_is_none_of_the_others(
     table: Table, load: Load, go_on: threading.Event
 ) -> None:
-    _, first = load(1)
-    until(lambda: led(table))
-    leader, second = load(2)
-    until(lambda: waiting(table) == 1)
-    _, third = load(3)
-    until(lambda: waiting(table) == 2)
+    leader, loads = three(table, load)
     group = group_commit._groups[table]
     group._waiting[0].woken.set()  # as if the first one were over: the leader publishes both
     until(lambda: group._begun == 2)
     leader.cancel(interrupted())
     go_on.set()
-    assert {each.result(60).rows_loaded for each in (first, second, third)} == {1}
+    assert {each.result(60).rows_loaded for each in loads} == {1}
     assert sorted(rows_of(table)) == [(1,), (2,), (3,)]
 
 

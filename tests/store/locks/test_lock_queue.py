@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import MakeTable
+from tests.support.waiting import until
 from tests.weight import by_form
 
 SECONDS = 120.0
@@ -50,13 +51,6 @@ def directory(tmp_path: Path) -> Path:
     found = tmp_path / "locks"
     found.mkdir()
     return found
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def waiters(directory: Path, lock: str = "1.update") -> int:

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -18,6 +16,7 @@ from seqstore import Column, Settings, Store, Table, TableSchema, parse_type
 from seqstore.store.maintenance.compaction_process import AFTER_LOAD, MAINTAIN, CompactionProcess
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.support.children import MODULES
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.maintenance, pytest.mark.settings(compaction_process=True, segment_rows=1000)]
 
@@ -43,12 +42,6 @@ def load(table: Table, loads: int, first: int = 0) -> None:
         table.upsert(pa.table({"k": list(range(number * 10, number * 10 + 20)), "v": [number] * 20}))
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Waits for another process; the limit of the test ends it."""
-    while not is_so():
-        time.sleep(0.02)
-
-
 def process_of(store: Store) -> CompactionProcess:
     process = store.maintainer._process
     assert process is not None
@@ -64,7 +57,7 @@ def compactors() -> list[psutil.Process]:
 
 def listening(store: Store) -> psutil.Process:
     """Threads of a process that was killed may receive a little longer than it is shown."""
-    until(lambda: process_of(store).ask(MAINTAIN, "db.none") and bool(compactors()))
+    until(lambda: process_of(store).ask(MAINTAIN, "db.none") and bool(compactors()), 600)
     return compactors()[0]
 
 
@@ -72,7 +65,7 @@ def test_the_process_compacts_what_this_one_loads(store: Store) -> None:
     table = make(store)
     process = listening(store)
     load(table, 40)
-    until(lambda: len(table.state().segments) <= 15)
+    until(lambda: len(table.state().segments) <= 15, 600)
     assert store.maintainer.compactions == 0, "none in a thread of this process"
     assert "OPTIMIZE" in {line.operation for line in table.history()}
     assert process.nice() >= psutil.Process().nice() + 5 or process.nice() == 19
@@ -109,7 +102,7 @@ def test_a_killed_process_loses_nothing_and_is_replaced(
     process = listening(store)
     load(table, 30)
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: process.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: process.status() == psutil.STATUS_ZOMBIE, 600)
     load(table, 5, 30)
     assert table.count() == 360
     other = listening(store)
@@ -141,7 +134,7 @@ def test_the_process_ends_after_a_kill_of_who_started_it(tmp_path: Path) -> None
         (child,) = psutil.Process(parent.pid).children()
         parent.kill()
         parent.wait()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 600)
 
 
 def test_handles_of_one_directory_share_a_process(store: Store) -> None:
