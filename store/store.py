@@ -42,6 +42,7 @@ from seqstore.store.ddl.filled_tables import drop_abandoned
 from seqstore.store.ddl.named_tables import FoundTable
 from seqstore.store.ddl.schema_changes import SchemaChanges
 from seqstore.store.ddl.views import Views
+from seqstore.store.dropped_files import DroppedFiles
 from seqstore.store.errors import (
     ClosedError,
     CorruptionError,
@@ -53,11 +54,10 @@ from seqstore.store.errors import (
 from seqstore.store.failover.follower import Follower
 from seqstore.store.failover.replica import is_copy
 from seqstore.store.failover.shipping import Shipping
-from seqstore.store.iceberg.uniform import iceberg_directory
 from seqstore.store.load.load import LoadResult
 from seqstore.store.locks.file_lock import waiting_at_most
 from seqstore.store.maintenance.compaction_process import CompactionProcess
-from seqstore.store.maintenance.recovery import is_read, sweep_orphans
+from seqstore.store.maintenance.recovery import sweep_orphans
 from seqstore.store.maintenance.scheduler import Maintainer
 from seqstore.store.open_table.open_table import LOGS, remove_open_files, require_openable
 from seqstore.store.open_table.opener import Opener
@@ -121,7 +121,7 @@ class Store:
         self._handles = TableHandles(self.catalog, self._made, self._forget)
         self._is_open = True
         self._own_copy: Path | None = None
-        self._dropped: set[str] = set()  # directories of dropped tables that were still read
+        self._dropped = DroppedFiles(path, self.catalog, self.disk)
         self.schema_changes = SchemaChanges(self.catalog, self.table_of_id, settings)
         restored = Restored(self._show_restored, self._remove_files)
         self.backups = Backups(self.catalog, self.disk, settings, restored)
@@ -545,7 +545,7 @@ class Store:
         """Ends the use of this handle. The catalog stays open for other handles, and a while without any."""
         self.schema_changes.close()
         self.backups.close()
-        self._remove_dropped()
+        self._dropped.remove_unread()
         self._is_open = False
         self.maintainer.close()
         self.opener.close()
@@ -571,7 +571,7 @@ class Store:
             StoreError: of the first table that failed, when all others are done.
         """
         self._handles.forget_dropped()
-        self._remove_dropped()
+        self._dropped.remove_unread()
         sweep_prepared(self.catalog, self.disk)
         self.schema_changes.resume()
         self.backups.resume()
@@ -605,25 +605,9 @@ class Store:
             raise ClosedError(f"{self.path}: this store handle was closed; open it again")
 
     def _remove_files(self, directory: str) -> None:
-        """Removes the files of a dropped table once no process reads it. A failure leaves them to a sweep."""
+        """Removes the files of a dropped table once no process reads it."""
         self._handles.forget(directory)  # it has files mapped, which take room as long
-        self._dropped.add(directory)
-        self._remove_dropped()
-
-    def _remove_dropped(self) -> None:
-        """Removes the files of dropped tables that no process reads any more."""
-        for directory in sorted(self._dropped):
-            try:
-                if is_read(self.catalog, directory):
-                    continue
-                self.catalog.make_durable()
-                remove_open_files(self.disk, directory)
-                for name in self.disk.list(directory):
-                    self.disk.discard(f"{directory}/{name}")
-            except UnavailableError as error:
-                _LOG.warning("%s: files of a dropped table are left to the next sweep: %s", self.path, error)
-            self._dropped.discard(directory)
-            shutil.rmtree(self.path / iceberg_directory(directory), ignore_errors=True)
+        self._dropped.remove(directory)
 
     def __enter__(self) -> Store:
         return self

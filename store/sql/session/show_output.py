@@ -89,8 +89,9 @@ def create_table_text(name: str, schema: TableSchema) -> str:
         parts.append(f"CLUSTER BY ({', '.join(map(quoted, schema.cluster_columns))})")
     if schema.distribution:
         parts.append(f"DISTRIBUTED BY {schema.distribution}")
-    unlisted = ((GROUP_COMMIT_MODE, GROUP_COMMIT_OFF), (CLUSTER_BY, schema.properties.get(CLUSTER_BY)))
-    properties = dict(each for each in schema.properties.items() if each not in unlisted)
+    properties = {key: value for key, value in schema.properties.items() if key != CLUSTER_BY}
+    if schema.group_commit == GROUP_COMMIT_OFF:
+        properties.pop(GROUP_COMMIT_MODE, None)
     if properties:
         pairs = ",\n".join(f"{literal(key)} = {literal(value)}" for key, value in properties.items())
         parts.append(f"PROPERTIES (\n{pairs}\n)")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import LabelExistsError, Settings, Store, Table
+from seqstore.store.dropped_files import DroppedFiles
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import rows_of, schema_of
@@ -119,7 +120,7 @@ def test_a_dropped_table_keeps_its_files_while_it_is_read(tmp_path: Path, table:
         assert names(tmp_path / "data") == left
         assert sorted(tuple(row.values()) for row in snapshot.scan().read_all().to_pylist()) == expected
         if end == "open":
-            store._remove_dropped = lambda: None  # type: ignore[method-assign]  # the process was killed
+            store._dropped = DroppedFiles(store.path, store.catalog, store.disk)  # the process was killed
         snapshot.close()
         del snapshot
         if end == "maintain":
