@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
-from seqstore.store.expressions.predicate import may_name_nan
-from seqstore.store.runtime.lazy import cached_property
+from seqstore.store.expressions.predicate import columns_of, may_name_nan
 
 ZoneMap = dict[str, list[Any]]
 _STRING_BYTES: Final = 64
+_FILTERS_KEPT: Final = 8  # sets of columns whose guarantees are kept for the next filter
 _STORED_AS: Final = {"date32[day]": pa.int32(), "timestamp[us]": pa.int64()}
 
 
@@ -94,6 +94,7 @@ class Pruner:
         self._batches = batches
         self._bounds: dict[str, tuple[pa.Array, pa.Array, pa.BooleanArray]] = {}
         self._limits: dict[str, list[tuple[Any, Any, bool]]] = {}
+        self._guaranteed: dict[tuple[str, ...], ds.FileSystemDataset] = {}
 
     def bounds(self, column: str) -> tuple[pa.Array, pa.Array, pa.BooleanArray]:
         """Returns smallest and largest value by batch, and whether there are NULLs; NULL where not known.
@@ -122,29 +123,42 @@ class Pruner:
         """Returns the batches that may hold a matching row, ascending."""
         if may_name_nan(predicate):  # the simplifier compares NaN like a number
             return list(range(self._batches))
-        return sorted(int(fragment.path) for fragment in self._fragments.get_fragments(filter=predicate))
+        named = columns_of(predicate, list(self._zones))
+        fragments = self._fragments(tuple(self._zones if named is None else named))
+        return sorted(int(fragment.path) for fragment in fragments.get_fragments(filter=predicate))
 
-    @cached_property
-    def _fragments(self) -> ds.FileSystemDataset:
-        """A fragment per batch with its guarantee, for Arrow's simplifier; no file is opened."""
-        file_format, filesystem = ds.IpcFileFormat(), fs.LocalFileSystem()
-        fragments = [
-            file_format.make_fragment(str(i), filesystem, partition_expression=self._guarantee(i))
-            for i in range(self._batches)
-        ]
-        return ds.FileSystemDataset(fragments, self._schema, file_format, filesystem)
+    def _fragments(self, columns: tuple[str, ...]) -> ds.FileSystemDataset:
+        """Makes a fragment per batch with its guarantee, for Arrow's simplifier; no file is opened.
 
-    def _guarantee(self, batch: int) -> pc.Expression:
-        known = pc.scalar(True)
-        for name in self._zones:
-            low, high, has_nulls = (values[batch] for values in self.bounds(name))
-            if not low.is_valid:
-                # Given "c is null", the simplifier would evaluate NULL AND false to NULL, and prune its NOT.
-                continue
-            part = pc.field(name) >= low
-            if high.is_valid:
-                part = part & (pc.field(name) <= high)
-            known = known & (part | pc.field(name).is_null() if has_nulls.as_py() else part)
+        The simplifier reads the whole guarantee of each batch, so each holds the columns of the filter alone.
+        The guarantees of a few filters are kept.
+        """
+        found = self._guaranteed.get(columns)
+        if found is None:
+            file_format, filesystem = ds.IpcFileFormat(), fs.LocalFileSystem()
+            fragments = [
+                file_format.make_fragment(str(i), filesystem, partition_expression=guarantee)
+                for i, guarantee in enumerate(self._guarantees(columns))
+            ]
+            found = ds.FileSystemDataset(fragments, self._schema, file_format, filesystem)
+            kept = self._guaranteed if len(self._guaranteed) < _FILTERS_KEPT else {}
+            self._guaranteed = {**kept, columns: found}  # as a whole: other threads read it
+        return found
+
+    def _guarantees(self, columns: tuple[str, ...]) -> list[pc.Expression]:
+        """Returns what is known of some columns in each batch."""
+        known = [pc.scalar(True)] * self._batches
+        for name in columns:
+            field = pc.field(name)
+            for batch, (low, high, has_nulls) in enumerate(zip(*self.bounds(name), strict=True)):
+                if not low.is_valid:
+                    # Given "c is null", the simplifier would evaluate NULL AND false to NULL, and prune
+                    # its NOT.
+                    continue
+                part = field >= low
+                if high.is_valid:
+                    part = part & (field <= high)
+                known[batch] = known[batch] & (part | field.is_null() if has_nulls.as_py() else part)
         return known
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -169,6 +170,18 @@ def test_zone_maps_prune_most_batches_of_a_clustered_table(tmp_path: Path, stora
         segment = next(iter(table.state().segments.values())).segment
         assert segment.pruner(table.schema).matching(pc.field("k") == 555) == [55]
         assert table.scan(filter=pc.field("k") == 555).read_all().to_pylist() == [{"k": 555, "v": 555}]
+
+
+def test_guarantees_of_many_sets_of_columns(tmp_path: Path) -> None:
+    """Those of a few are kept; what is pruned depends on none of them."""
+    names = [f"c{number}" for number in range(12)]
+    batches = [pa.record_batch({name: [at, at + 1] for name in names}) for at in (0, 10, 20)]
+    pruner = Pruner(zones_of(batches, []), {name: name for name in names}, batches[0].schema, 3)
+    for _ in range(2):
+        for one, other in itertools.pairwise(names):
+            both = (pc.field(one) > 5) & (pc.field(other) < 15)
+            assert pruner.matching(both) == [1]
+            assert pruner.matching(pc.field(one) == 20) == [2]
 
 
 def test_a_filter_on_a_column_that_is_not_asked_for(tmp_path: Path) -> None:
