@@ -23,7 +23,8 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.conversions import TEXT_NUMBER, as_text
-from seqstore.store.sql.translate.translate import check, render, source_name, translate
+from seqstore.store.sql.translate.source_table import source_name
+from seqstore.store.sql.translate.translate import check, render, translate
 from seqstore.store.sql.translate.value_types import TEXTS, column_value_type, is_time, note, type_of
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 

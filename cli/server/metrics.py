@@ -18,6 +18,7 @@ from seqstore.store import Store
 from seqstore.store.failover.shipping import loss_window_seconds
 from seqstore.store.load.group_commit import counts
 from seqstore.store.runtime.memory_limit import resident_bytes
+from seqstore.store.sql.evaluate.connections import column_copies
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 _ROWS: Final = {
@@ -97,10 +98,18 @@ class Metrics:
                 metric.samples = [each for each in metric.samples if not each.name.endswith("_created")]
                 yield metric
         yield from _groups()
+        yield from _column_copies()
         if self._audit is not None:
             yield from _audited(self._audit)
         if (resident := resident_bytes()) is not None:
             yield GaugeMetricFamily("seqstore_resident_memory_bytes", "memory of the server", resident)
+
+
+def _column_copies() -> Iterable[Metric]:
+    sizes = [copies.sizes() for copies in column_copies()]
+    count, held = (sum(each) for each in zip(*sizes, strict=True)) if sizes else (0, 0)
+    yield GaugeMetricFamily("seqstore_column_copies", "copies of columns that queries read", count)
+    yield GaugeMetricFamily("seqstore_column_copies_bytes", "memory of these copies", held)
 
 
 def _shipping(store: Store) -> Iterable[Metric]:

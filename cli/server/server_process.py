@@ -142,7 +142,8 @@ def _limited_memory(place: ServerPlace, settings: ServerSettings) -> Iterator[No
         spill /= f"worker-{place.seat.place}"
     shutil.rmtree(spill, ignore_errors=True)  # of a process that was killed
     spill.mkdir(parents=True)
-    connections.configure(limit.limit_bytes * settings.query_memory_percent // 100, str(spill))
+    query_bytes = limit.limit_bytes * settings.query_memory_percent // 100
+    connections.configure(query_bytes, str(spill), settings.copies_memory_percent)
     limit.start()
     try:
         yield

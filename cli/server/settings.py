@@ -11,10 +11,18 @@ from typing import Any
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.logs.json_lines import FORMATS
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.evaluate.connections import COPIES_PERCENT
 
 _MIB, _GIB = 2**20, 2**30
 _OTHER_FILES = 256  # of the store, of loads and of DuckDB
-_LEAST = {"maintenance_seconds": 0, "memory_bytes_max": 0, "workers": 0, "thrift_port": -1, "flight_port": -1}
+_LEAST = {
+    "maintenance_seconds": 0,
+    "memory_bytes_max": 0,
+    "copies_memory_percent": 0,
+    "workers": 0,
+    "thrift_port": -1,
+    "flight_port": -1,
+}
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class ServerSettings:
         tls_certificate_file, tls_key_file: PEM files; both or none.
         memory_bytes_max: of the process; statements that do not fit fail. 0: four fifths of the machine's.
         query_memory_percent: of it that queries may use before they write to disk.
+        copies_memory_percent: of the memory of queries that copies of columns may use; 0: none are made.
         concurrent_loads_max: loads that run at a time; the others wait.
         user_loads_max: loads of one user that run at a time; the others wait.
         body_bytes_per_second_min: the server ends an upload that is slower, after `body_idle_seconds`.
@@ -65,6 +74,7 @@ class ServerSettings:
     tls_key_file: str = ""
     memory_bytes_max: int = 0
     query_memory_percent: int = 50
+    copies_memory_percent: int = COPIES_PERCENT
     concurrent_loads_max: int = 64
     user_loads_max: int = 48
     body_bytes_per_second_min: int = 1024

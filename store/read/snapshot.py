@@ -18,7 +18,7 @@ from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_in_place
 from seqstore.store.read.scan import ScanMetrics, scan_batches, scan_metrics, unpruned
-from seqstore.store.read.table_state import TableState
+from seqstore.store.read.table_state import StateIdentity, TableState
 from seqstore.store.read.tablets import Tablets, of_tablets, tablet_ids
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
@@ -43,6 +43,12 @@ class Snapshot:
     def version(self) -> int:
         """Its table version."""
         return self._state.version
+
+    @property
+    @internal
+    def identity(self) -> StateIdentity:
+        """What tells these rows from all others in this process."""
+        return self._state.identity
 
     def scan(
         self,

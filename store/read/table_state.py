@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,23 @@ _PARALLEL_ROWS: Final = 10_000
 _TASK_ROWS: Final = 1_000  # a thread costs more than it saves for fewer rows of a segment
 _STEPS_MAX: Final = 1_000  # versions read one by one, unless the catalog has many more segments than those
 _SEGMENTS_A_STEP: Final = 8  # the records of so many segments are read in the time of one version
+
+
+class StateIdentity(NamedTuple):
+    """What tells the rows of a state from all others in this process.
+
+    Attributes:
+        table: its directory and number; None for a state without rows.
+        rows: the version, the revision of the schema, and segments with the number of their live rows.
+    """
+
+    table: object
+    rows: tuple[int, int, tuple[tuple[str, int], ...]]
+
+    @property
+    def live_rows(self) -> int:
+        """The number of live rows, tombstones included."""
+        return sum(count for _, count in self.rows[2])
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,14 @@ class TableState:
     @cached_property
     def slot_of(self) -> dict[str, int]:
         return {live.segment.meta.id: slot for slot, live in self.segments.items()}
+
+    @cached_property
+    def identity(self) -> StateIdentity:
+        """What tells these rows from all others in this process."""
+        lives = [live for live in self.segments.values() if live.deletes.live_count]
+        table = (*lives[0].segment.place, self.table_id) if lives else None
+        segments = tuple([(live.segment.meta.file_id, live.deletes.live_count) for live in lives])
+        return StateIdentity(table, (self.version, self.schema.revision, segments))
 
     @property
     def row_count(self) -> int:

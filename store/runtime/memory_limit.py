@@ -29,6 +29,7 @@ import resource
 import sys
 import threading
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -133,6 +134,7 @@ class MemoryLimit:
                 self._admit(len(self._waiting) if used < self.limit_bytes * _WAIT_SHARE else 1)
         now = time.monotonic()
         if is_short:
+            _release()
             self._collect_at = now + _COLLECT_SECONDS
             self._collect_by = min(self._collect_by, now + _COLLECT_SHORT_SECONDS)
         if now > min(self._collect_at, self._collect_by):  # errors and frames of statements form cycles
@@ -225,6 +227,16 @@ class MemoryLimit:
 
 
 _limit: MemoryLimit | None = None
+_releases: Final[list[weakref.WeakMethod[Callable[[], None]]]] = []
+
+
+def _release() -> None:
+    for reference in list(_releases):
+        release = reference()
+        if release is None:
+            _releases.remove(reference)
+        else:
+            release()
 
 
 def limit_bytes() -> int:
@@ -239,6 +251,14 @@ def resident_bytes() -> int | None:
     except OSError:
         return None
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def on_shortage(release: Callable[[], None]) -> None:
+    """Has a method called while memory is short, which frees what its object can do without.
+
+    The method does not keep its object alive.
+    """
+    _releases.append(weakref.WeakMethod(release))
 
 
 def wait_for_room() -> None:

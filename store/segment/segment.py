@@ -289,6 +289,11 @@ class Segment:
         return Segment(self._disk, self._directory, meta, self.schema, self.payload)
 
     @property
+    def place(self) -> tuple[Path, str]:
+        """The directory of its table, which tells tables of several stores apart."""
+        return self._disk.root, self._directory
+
+    @property
     def stored_schema(self) -> pa.Schema:
         """Columns as they are stored, hidden ones last."""
         return self.schema.stored_arrow(self.meta.hidden)

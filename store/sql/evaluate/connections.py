@@ -17,11 +17,13 @@ from seqstore.store.catalog.workload_groups import WorkloadGroup
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies
 from seqstore.store.sql.translate.macros import called_macros
 
 if TYPE_CHECKING:
     import duckdb
 
+COPIES_PERCENT: Final = 6  # of the memory of queries
 MEMORY_BYTES_MIN: Final = 16 << 20  # less is too little for DuckDB's own blocks
 _CONFIG: Final = {"enable_external_access": "false", "python_enable_replacements": "false",
                   "autoload_known_extensions": "false", "autoinstall_known_extensions": "false"}  # fmt: skip
@@ -60,9 +62,10 @@ class MemoryShare:
 
 @dataclass(eq=False)
 class _Database:
-    """A database and the names of the macros that it has."""
+    """A database, the copies of columns in it, if any, and the names of the macros that it has."""
 
     duckdb: duckdb.DuckDBPyConnection
+    copies: ColumnCopies | None
     macros: set[str] = field(default_factory=set)
 
     def create_macros(self, sql: str) -> None:
@@ -83,6 +86,11 @@ class Connection:
     _database: _Database
     _duckdb: duckdb.DuckDBPyConnection
 
+    @property
+    def copies(self) -> ColumnCopies | None:
+        """The copies of columns that its queries may read."""
+        return self._database.copies
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         return self._duckdb.cursor()
 
@@ -101,21 +109,30 @@ class _Databases:
     Attributes:
         common: the share of queries without one of their own.
         spill_directory: for memory beyond the limit of a share; empty: DuckDB's own choice.
+        copies_percent: of the memory of a share that copies of columns may use.
     """
 
     of_process: dict[tuple[int, MemoryShare], _Database] = field(default_factory=dict)
     ended: int = 0
     common: MemoryShare = MemoryShare()
     spill_directory: str = ""
+    copies_percent: int = COPIES_PERCENT
 
 
 _databases: Final = _Databases()
 
 
-def configure(memory_bytes: int, spill_directory: str) -> None:
+def configure(memory_bytes: int, spill_directory: str, copies_percent: int = COPIES_PERCENT) -> None:
     """Limits the memory of all queries without a limit of their own, before the first connection."""
     _databases.common = MemoryShare("", memory_bytes)
     _databases.spill_directory = spill_directory
+    _databases.copies_percent = copies_percent
+
+
+def column_copies() -> list[ColumnCopies]:
+    """Returns the copies of columns of this process."""
+    found = [each.copies for key, each in list(_databases.of_process.items()) if key[0] == os.getpid()]
+    return [copies for copies in found if copies is not None]
 
 
 def common_bytes() -> int:
@@ -134,7 +151,10 @@ def connect(share: MemoryShare | None = None) -> Connection:
         key = os.getpid(), share  # its threads do not survive a fork
         database = _databases.of_process.get(key)
         if database is None:
-            database = _databases.of_process[key] = _Database(_new_database(share.memory_bytes))
+            made = _new_database(share.memory_bytes)
+            bytes_max = (share.memory_bytes or memory_limit.limit_bytes()) * _databases.copies_percent // 100
+            copies = ColumnCopies(made, bytes_max) if bytes_max and not share.is_private else None
+            database = _databases.of_process[key] = _Database(made, copies)
         return Connection(database, database.duckdb.cursor())
 
 
@@ -160,6 +180,11 @@ class QueryConnection:
             self._databases_ended = _databases.ended
             self._connection = connect(share)
         return self._connection
+
+    @property
+    def copies(self) -> ColumnCopies | None:
+        """The copies that the next query may read, if the connection is open."""
+        return self._connection.copies if self._connection is not None else None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -191,7 +216,10 @@ def forget_ended() -> None:
 def _close_all() -> None:
     """Closes the databases of this process; its binding reports those that modules still hold as leaks."""
     for key in [key for key in _databases.of_process if key[0] == os.getpid()]:
-        _databases.of_process.pop(key).duckdb.close()
+        ended = _databases.of_process.pop(key)
+        if ended.copies is not None:
+            ended.copies.close()
+        ended.duckdb.close()
 
 
 def _new_database(memory_bytes: int = 0) -> duckdb.DuckDBPyConnection:

@@ -56,7 +56,7 @@ _UNKNOWN_COLUMN: Final = re.compile(
 )
 _UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
 _BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ of at most .*?)' to")
-_SOURCE_NAME: Final = re.compile(r"(temp\.main\.)?\"?__source_\d+\"?\.?")
+_SOURCE_NAME: Final = re.compile(r"(\"?(temp|__copy_\d+)\"?\.main\.)?\"?__(source_\d+|copy__)\"?\.?")
 
 
 @dataclass
@@ -81,7 +81,7 @@ class Source:
     @property
     def largeint_columns(self) -> frozenset[str]:
         """The columns that must be read as HUGEINT."""
-        return frozenset(column.name for column in self.schema if column.type.equals(LARGEINT_ARROW))
+        return largeint_columns(self.schema)
 
     def __arrow_c_schema__(self) -> Any:
         return _carried_schema(self.schema).__arrow_c_schema__()
@@ -123,6 +123,11 @@ class Source:
                 reader.close()
 
 
+def largeint_columns(schema: pa.Schema) -> frozenset[str]:
+    """Returns the columns that must be read as HUGEINT."""
+    return frozenset(column.name for column in schema if column.type.equals(LARGEINT_ARROW))
+
+
 @dataclass(eq=False)
 class _Work:
     """A statement of DuckDB, which ends when the statement of the session is cancelled."""
@@ -155,6 +160,7 @@ def run(
     has_largeint: bool,
     zone: str,
     kinds: Sequence[str | None] = (),
+    needs_counts: bool = False,
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
     """Starts a rendered statement.
 
@@ -163,6 +169,7 @@ def run(
         kinds: the types of the answer's columns, for the fraction digits of DATETIME; none if not known.
         has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
         zone: the session's time zone, into which texts with an offset are converted (Y13).
+        needs_counts: DuckDB's plan depends on the numbers of rows of the sources.
 
     Returns:
         The answer, and a function that ends the statement.
@@ -173,7 +180,7 @@ def run(
     memory_limit.wait_for_room()
     work = _Work(connection.cursor(), sources, current())
     try:
-        relation = _planned(connection, sql, work, zone)
+        relation = _planned(connection, sql, work, zone, needs_counts=needs_counts)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
@@ -199,7 +206,9 @@ def _answers(reader: pa.RecordBatchReader, schema: pa.Schema, work: _Work) -> It
         reader.close()
 
 
-def _planned(connection: Connection, sql: str, work: _Work, zone: str) -> duckdb.DuckDBPyRelation:
+def _planned(
+    connection: Connection, sql: str, work: _Work, zone: str, *, needs_counts: bool
+) -> duckdb.DuckDBPyRelation:
     """Returns the plan of a statement that its cancellation ends, over its registered sources."""
     if work.statement is not None:
         work.statement.add(work.interrupt)
@@ -208,19 +217,20 @@ def _planned(connection: Connection, sql: str, work: _Work, zone: str) -> duckdb
     connection.create_macros(sql)
     if reads_zone(sql):
         work.cursor.execute(zone_setting(zone))
-    for name, rows in _registered(work.sources).items():
+    for name, rows in _registered(work.sources, needs_counts=needs_counts).items():
         work.cursor.register(name, rows)
     return work.cursor.sql(sql)
 
 
-def _registered(sources: dict[str, Source]) -> dict[str, Any]:
+def _registered(sources: dict[str, Source], *, needs_counts: bool) -> dict[str, Any]:
     """Returns the objects that DuckDB reads for the sources of a statement.
 
     DuckDB orders joins by the number of rows of each side. It knows that of a table, and of no stream. So the
     sources of a join are read before it, in place as far as they are stored so. If they need too much memory
-    all of them are streams: beside tables, the largest source would seem the smallest.
+    all of them are streams: beside tables, the largest source would seem the smallest. The first rows of an
+    order need the number, too: DuckDB sorts all rows if they seem to be fewer than the limit.
     """
-    if _COUNTS_ROWS and len(sources) > 1:
+    if _COUNTS_ROWS and needs_counts:
         tables: dict[str, Any] = {}
         left = min(TABLES_BYTES_MAX, (common_bytes() or TABLES_BYTES_MAX * _TABLES_SHARE) // _TABLES_SHARE)
         for name, source in sources.items():

@@ -7,7 +7,8 @@ import pyarrow as pa
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.evaluate.select import QueryContext
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
-from seqstore.store.sql.translate.translate import check, render, source_name, translate
+from seqstore.store.sql.translate.source_table import source_name
+from seqstore.store.sql.translate.translate import check, render, translate
 from seqstore.store.sql.translate.value_types import column_value_type, note
 from seqstore.store.types.column_types import type_from_arrow
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,13 @@ import pyarrow as pa
 
 from seqstore.store.ddl.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.read.marked_scan import LIVE
+from seqstore.store.read.marked_scan import LIVE, MarkedScan
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
+from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy
 from seqstore.store.sql.evaluate.connections import Connection
+from seqstore.store.sql.evaluate.copied_relations import CopiedRelations
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
@@ -36,14 +39,13 @@ from seqstore.store.sql.translate.relations import (
     source_column,
 )
 from seqstore.store.sql.translate.result_columns import result_columns
+from seqstore.store.sql.translate.source_table import SourceTable, place_source, source_name
 from seqstore.store.sql.translate.translate import (
     Variables,
     check,
     name_answers,
     name_columns,
-    place_source,
     render,
-    source_name,
     translate,
 )
 from seqstore.store.sql.translate.views import FindView, expand_views
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
     from seqstore.store.sql.evaluate import duck
 
 _BIGINT_DIGITS: Final = 19
+_FIRST_ROWS: Final = 5_000  # up to so many, DuckDB keeps the first rows of an order without sorting all
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class QueryContext:
         show_hidden: `*` includes hidden columns (T4).
         reads_deleted: rows include tombstones (T8).
         logged: the transaction's tables whose reads count for conflicts, by `id` of the snapshot.
+        uses_copies: queries may read copies of columns, and have some made.
+        known_copies: returns the copies that a query would read, without a connection for it.
     """
 
     open_snapshot: Callable[[TableName, Version, str], Readable]
@@ -81,6 +86,8 @@ class QueryContext:
     show_hidden: bool = False
     reads_deleted: bool = False
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
+    uses_copies: bool = True
+    known_copies: Callable[[], ColumnCopies | None] = lambda: None
 
 
 def _plan(
@@ -161,13 +168,17 @@ def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[p
             yield reader
         return
     grouped = grouped_columns(tree)
-    for relation in relations:
-        relation.is_unfiltered = _is_cheap_to_hand_over(relation, grouped)
-    if drop_decided(relations):
-        choose_columns(tree, relations, show_hidden=context.show_hidden)
-    kinds = _translate(tree, relations, context)
-    with _evaluated(tree, relations, grouped, context, kinds) as reader:
-        yield reader
+    copies = context.connect().copies if context.uses_copies and not context.reads_deleted else None
+    scanned = [number for number, relation in enumerate(relations) if not _reads_few(relation)]
+    with CopiedRelations(copies, relations, scanned, _rows_to_copy) as copied:
+        for number, relation in enumerate(relations):
+            is_copied = copied.get(number) is not None
+            relation.is_unfiltered = is_copied or _is_cheap_to_hand_over(relation, grouped)
+        if drop_decided(relations):
+            choose_columns(tree, relations, show_hidden=context.show_hidden)
+        kinds = _translate(tree, relations, context)
+        with _evaluated(tree, relations, grouped, context, kinds, copied) as reader:
+            yield reader
 
 
 def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> list[str | None]:
@@ -185,6 +196,7 @@ def _evaluated(
     grouped: Set[str],
     context: QueryContext,
     kinds: Sequence[str | None],
+    copied: CopiedRelations,
 ) -> Iterator[pa.RecordBatchReader]:
     from seqstore.store.sql.evaluate import duck  # imports DuckDB
 
@@ -192,16 +204,21 @@ def _evaluated(
     sources: dict[str, duck.Source] = {}
     nodes = nodes_by_relation(tree, len(relations))
     for number, relation in enumerate(relations):
-        source, is_marked = _duck_source(relation, grouped, deleted=context.reads_deleted)
-        largeint = source.largeint_columns
-        has_largeint = has_largeint or bool(largeint)
-        columns = source.schema.names[: len(relation.columns)]
-        name = source_name(number)
-        place_source(relation, nodes[number], name, columns, largeint=largeint, is_marked=is_marked)
-        sources[name] = source
+        copy = copied.get(number)
+        if copy is not None:
+            table = _copied_table(relation, copy)
+        else:
+            source, table = _duck_source(number, relation, grouped, deleted=context.reads_deleted)
+            sources[table.name] = source
+        has_largeint = has_largeint or bool(table.largeint)
+        place_source(relation, nodes[number], table)
     sql = render(tree)
     zone = context.evaluation().moment.zone
-    run = functools.partial(duck.run, context.connect(), sources=sources, zone=zone, kinds=kinds)
+    counts = len(relations) > 1 or _is_limited_order(tree)
+    run = functools.partial(
+        duck.run, context.connect(), sources=sources, zone=zone, kinds=kinds, needs_counts=counts
+    )
+    started = time.monotonic()
     try:
         reader, close = run(sql, has_largeint=has_largeint)
     except InvalidInputError as error:
@@ -209,6 +226,7 @@ def _evaluated(
             raise
         settle(tree, all_calls=True)  # the type of an operand is not known where its macro is bound
         reader, close = run(render(tree), has_largeint=has_largeint)
+    copied.seconds = time.monotonic() - started
     try:
         with reader:
             yield reader
@@ -216,23 +234,51 @@ def _evaluated(
         close()
 
 
-def _duck_source(relation: Relation, grouped: Set[str], *, deleted: bool) -> tuple[duck.Source, bool]:
-    """Returns the source that DuckDB reads for a relation, and whether it marks live rows.
+def _duck_source(
+    number: int, relation: Relation, grouped: Set[str], *, deleted: bool
+) -> tuple[duck.Source, SourceTable]:
+    """Returns the source that DuckDB reads for a relation, and its table.
 
     A source that does not mark live rows drops the others. `grouped` holds columns in lower case.
     """
     from seqstore.store.sql.evaluate import duck
 
     groups = [name for name in relation.columns if name.lower() in grouped]
-    snapshot, reads_few = relation.snapshot, _reads_few(relation)
-    schema = relation.scanned_schema()
+    snapshot, reads_few, is_marked = relation.snapshot, _reads_few(relation), False
     if reads_few or not isinstance(snapshot, Snapshot):
-        return duck.Source(schema, functools.partial(open_rows, relation, deleted=deleted)), False
-    conditions = [] if relation.is_unfiltered else relation.conditions
-    marked = snapshot.marked(relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups)
-    names = [*schema.names, LIVE] if marked.is_marked else schema.names
+        rows = functools.partial(open_rows, relation, deleted=deleted)
+        source = duck.Source(relation.scanned_schema(), rows)
+    else:
+        conditions = [] if relation.is_unfiltered else relation.conditions
+        marked = snapshot.marked(
+            relation.columns, conditions, relation.filter, deleted=deleted, grouped=groups
+        )
+        source, is_marked = _marked_source(marked, relation.columns), marked.is_marked
+    columns = source.schema.names[: len(relation.columns)]
+    return source, SourceTable(source_name(number), columns, source.largeint_columns, is_marked=is_marked)
+
+
+def _marked_source(marked: MarkedScan, columns: Sequence[str]) -> duck.Source:
+    from seqstore.store.sql.evaluate import duck
+
+    names = [*map(source_column, columns), LIVE] if marked.is_marked else list(map(source_column, columns))
     named = pa.schema([field.with_name(name) for field, name in zip(marked.schema, names, strict=True)])
-    return duck.Source(named, marked.open, marked.owned_bytes), marked.is_marked
+    return duck.Source(named, marked.open, marked.owned_bytes)
+
+
+def _copied_table(relation: Relation, copy: Copy) -> SourceTable:
+    from seqstore.store.sql.evaluate import duck
+
+    fields = relation.scanned_schema()
+    return SourceTable(TABLE, fields.names, duck.largeint_columns(fields), copy.database, has_more=True)
+
+
+def _rows_to_copy(snapshot: Snapshot, columns: Sequence[str]) -> tuple[pa.Table, Sequence[str]] | None:
+    """Returns the rows of some columns in place, None where they would need much memory."""
+    from seqstore.store.sql.evaluate import duck
+
+    found = _marked_source(snapshot.marked(columns), columns).read(duck.TABLES_BYTES_MAX)
+    return (found[0], list(map(source_column, columns))) if found is not None else None
 
 
 def _reads_few(relation: Relation) -> bool:
@@ -251,6 +297,16 @@ def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     if _reads_few(relation):
         return False
     return snapshot.is_in_place(relation.columns, grouped)
+
+
+def _is_limited_order(tree: exp.Query) -> bool:
+    """Returns whether a query wants the first rows of an order, and so many that DuckDB may sort all rows."""
+    for limit in find_all(tree, exp.Limit):
+        wanted = limit.expression.name
+        ordered = limit.parent is not None and limit.parent.args.get("order") is not None
+        if ordered and wanted.isdigit() and int(wanted) > _FIRST_ROWS:
+            return True
+    return False
 
 
 def _names_largeint(tree: exp.Query) -> bool:
@@ -289,12 +345,13 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
         scan_only.close()
     alone = "the scan alone" if relations else "the statement alone"
     lines = ["EVALUATED BY " + ("DuckDB" if scan_only is None else alone)]
+    copies = context.known_copies() if context.uses_copies and scan_only is None else None
     for relation in relations:
-        lines += _explained(relation)
+        lines += _explained(relation, copies if not context.reads_deleted else None)
     return lines
 
 
-def _explained(relation: Relation) -> list[str]:
+def _explained(relation: Relation, copies: ColumnCopies | None) -> list[str]:
     snapshot, schema = relation.snapshot, relation.schema
     alias = f" AS {relation.alias}" if relation.alias != relation.table.name else ""
     lines = [f"SCAN {relation.table}{alias} VERSION {snapshot.version}"]
@@ -308,6 +365,8 @@ def _explained(relation: Relation) -> list[str]:
         by = ", ".join(name + " DESC" * order.is_descending for name in order.columns)
         lines.append(f"  first rows by key: {rows}, in the order of {by}")
     if isinstance(snapshot, Snapshot):
+        if copies is not None and not _reads_few(relation) and copies.has(snapshot, relation.columns):
+            return [*lines, "  read from a copy of these columns"]
         found = snapshot.metrics(relation.filter)
         if schema.partitioning is not None and schema.partitioning.partitions:
             names = [partition.name for partition in matching(schema, relation.filter)]

@@ -318,6 +318,8 @@ class Session:
                 show_hidden,
                 show_hidden or names.SKIP_DELETE_SIGN in self.variables.on,
                 versions.logged,
+                names.COLUMN_COPIES in self.variables.on,
+                lambda: self._connection.copies,
             )
 
     def _moment(

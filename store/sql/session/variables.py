@@ -43,6 +43,7 @@ AUTOCOMMIT: Final = "autocommit"
 TRANSACTION_ISOLATION: Final = "transaction_isolation"
 TRANSACTION_READ_ONLY: Final = "transaction_read_only"
 OFF_BEGINS: Final = "autocommit_off_begins_transaction"  # false: as in Doris, whose clients need not commit
+COLUMN_COPIES: Final = "enable_column_copies"
 READS_OWN_WRITES: Final = "transaction_reads_own_writes"  # false: as in Doris (X7)
 # The names of these variables before MySQL 8; both are listed.
 _OLD_NAMES: Final = {"tx_isolation": TRANSACTION_ISOLATION, "tx_read_only": TRANSACTION_READ_ONLY}
@@ -76,6 +77,7 @@ _BOOLEANS: Final = {
     TRANSACTION_READ_ONLY: "false",
     OFF_BEGINS: "true",
     READS_OWN_WRITES: "true",
+    COLUMN_COPIES: "true",
 }
 _DEFAULTS: Final = {
     **_BOOLEANS,

@@ -1,7 +1,6 @@
 """Translates a query's tree from Doris's dialect to DuckDB's, checks it, and renders it.
 
-Only trees are translated, never text. `check` refuses nodes that are no part of a query. `place_source`
-replaces each table by a source that `sql.evaluate.duck` registers, so that a query reads only stored tables.
+Only trees are translated, never text. `check` refuses nodes that are no part of a query.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from typing import Final
 
 from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.runtime import cancellation
 from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.parse.nesting import too_deep
@@ -149,55 +147,6 @@ def check(tree: exp.Expr) -> None:
             raise InvalidInputError("expected a select list after SELECT", kind="syntax")
         if select.args.get("into") or select.args.get("locks"):
             raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
-
-
-def place_source(
-    relation: Relation,
-    nodes: Sequence[exp.Table],
-    name: str,
-    columns: Sequence[str],
-    *,
-    largeint: Set[str],
-    is_marked: bool,
-) -> None:
-    """Replaces a relation's tables in the tree by its registered source.
-
-    Args:
-        nodes: the relation's tables: those of `nodes_by_relation`.
-        name: of the source.
-        columns: of the relation, under their names in the source.
-        largeint: columns to read as HUGEINT.
-        is_marked: only rows that the source marks as live count.
-    """
-    for node in nodes:
-        alias = exp.TableAlias(this=exp.to_identifier(relation.alias, quoted=True))
-        source = exp.Table(
-            this=exp.to_identifier(name, quoted=True),
-            db=exp.to_identifier("main"),
-            catalog=exp.to_identifier("temp"),
-        )
-        replacement: exp.Expr = source
-        if largeint or is_marked:
-            items = (_source_item(column, is_largeint=column in largeint) for column in columns)
-            inner = exp.select(*items).from_(source)
-            if is_marked:
-                inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
-            replacement = inner.subquery(alias=alias, copy=False)
-        else:
-            source.set("alias", alias)
-        for argument in ("joins", "laterals"):
-            if node.args.get(argument):
-                replacement.set(argument, node.args[argument])
-        node.replace(replacement)
-
-
-def _source_item(name: str, *, is_largeint: bool) -> exp.Expr:
-    column = exp.column(name, quoted=True)
-    return exp.alias_(exp.cast(column, "INT128"), name, quoted=True) if is_largeint else column
-
-
-def source_name(number: int) -> str:
-    return f"__source_{number}"
 
 
 def name_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:

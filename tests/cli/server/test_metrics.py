@@ -25,6 +25,8 @@ ALWAYS = {
     "seqstore_group_commit_publishes": ("counter", set()),
     "seqstore_start_time_seconds": ("gauge", set()),
     "seqstore_resident_memory_bytes": ("gauge", set()),
+    "seqstore_column_copies": ("gauge", set()),
+    "seqstore_column_copies_bytes": ("gauge", set()),
 }
 OF_JOBS = {
     "seqstore_routine_load_rows": ("counter", {"database", "job", "outcome"}),

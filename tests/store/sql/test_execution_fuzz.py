@@ -104,8 +104,8 @@ def complaint(session: Session, text: str) -> str:
 
 
 def mutant(choose: random.Random) -> str:
-    """A statement with parts of others in it."""
-    return mutated(choose, (*STATEMENTS, *statements_of_the_manual()))
+    """A statement with parts of others in it; none that waits for an answer of some network."""
+    return mutated(choose, (*STATEMENTS, *statements_of_the_manual())).replace("s3://", "file:///")
 
 
 def run(
@@ -131,7 +131,7 @@ def answers(session: Session, text: str) -> bool:
         raise AssertionError(f"{text!r} raised {error!r}") from error
     finally:
         timer.cancel()
-    assert not any(leak in message for leak in ("__source_", "INTERNAL", "Macro d_")), text
+    assert not any(leak in message for leak in ("__source_", "__copy_", "INTERNAL", "Macro d_")), text
     assert time.monotonic() - started < SECONDS_MAX, text
     return not message
 

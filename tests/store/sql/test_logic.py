@@ -26,6 +26,7 @@ import pytest
 from seqstore import Store, StoreError
 from seqstore.cli.output import text
 from seqstore.store.sql import Session
+from tests.support.copied import copied_at_once
 
 FILES = sorted((Path(__file__).parent / "logic").glob("*.slt"))
 
@@ -87,6 +88,20 @@ def problem(session: Session, block: Block) -> str:
 @pytest.mark.family(4)
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_statement_answers_as_written(path: Path, tmp_path: Path) -> None:
+    check(path, tmp_path)
+
+
+@pytest.mark.family(4)
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_every_statement_answers_as_written_from_copies(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with copied_at_once(monkeypatch) as counts:
+        check(path, tmp_path)
+    assert counts[0] >= counts[1]
+
+
+def check(path: Path, tmp_path: Path) -> None:
     clock = datetime(2024, 3, 5, 12, 30, 15, tzinfo=UTC)
     with Store.open(tmp_path / "s") as store, Session(store, clock=lambda: clock) as session:
         for statement in ("CREATE DATABASE db", "USE db", "SET time_zone = '+00:00'"):

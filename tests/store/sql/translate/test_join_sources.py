@@ -42,8 +42,8 @@ def _registered(session: Session, sql: str, monkeypatch: pytest.MonkeyPatch) -> 
     seen: list[Any] = []
     original = duck._registered
 
-    def noted(sources: dict[str, duck.Source]) -> dict[str, Any]:
-        found = original(sources)
+    def noted(sources: dict[str, duck.Source], **given: bool) -> dict[str, Any]:
+        found = original(sources, **given)
         seen.extend(found.values())
         return found
 
@@ -79,6 +79,17 @@ def test_a_join_that_would_copy_too_much_reads_streams(
 def test_one_source_is_a_stream(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     _, read = _registered(session, "SELECT d, sum(v) FROM f GROUP BY d", monkeypatch)
     assert not any(isinstance(each, pa.Table) for each in read)
+
+
+@pytest.mark.parametrize("limit", [5_000, 5_001])
+def test_the_first_rows_of_an_order_are_kept_without_sorting_all(
+    session: Session, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """DuckDB keeps up to 5,000 rows whatever it knows; for more it must know that there are more."""
+    sql = f"SELECT v, k FROM f ORDER BY v DESC, k LIMIT {limit}"
+    rows, read = _registered(session, sql, monkeypatch)
+    assert [isinstance(each, pa.Table) for each in read] == [limit > 5_000]
+    assert rows.column("k").to_pylist() == [key for key in range(40_000) if key % 7 == 6][:limit]
 
 
 def test_damage_below_a_join_is_told(session: Session, store: Store) -> None:

@@ -17,7 +17,8 @@ from seqstore.store.sql.translate.calls import EvaluationContext, Moment
 from seqstore.store.sql.translate.functions import function_names
 from seqstore.store.sql.translate.implicit import PARAMETERS
 from seqstore.store.sql.translate.relations import find_relations, nodes_by_relation
-from seqstore.store.sql.translate.translate import place_source, source_name, translate
+from seqstore.store.sql.translate.source_table import SourceTable, place_source, source_name
+from seqstore.store.sql.translate.translate import translate
 from tests.store.sql.conftest import NOON, Run
 
 pytestmark = pytest.mark.sql(
@@ -54,8 +55,11 @@ def tables_left(text: str, snapshot: Snapshot) -> list[str]:
         return []
     nodes = nodes_by_relation(tree, len(relations))
     for number, relation in enumerate(relations):
-        name = source_name(number)
-        place_source(relation, nodes[number], name, ["v", "s"], largeint=frozenset(), is_marked=True)
+        place_source(
+            relation,
+            nodes[number],
+            SourceTable(source_name(number), ["v", "s"], frozenset(), is_marked=True),
+        )
     return [table.name for table in tree.find_all(exp.Table) if table.catalog != "temp"]
 
 
