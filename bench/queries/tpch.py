@@ -2,12 +2,14 @@
 
     python -m bench.queries.tpch [scale] [rounds]
 
-Each query runs in turn on all of them; medians and ratios are of the same minutes, without the first run.
-`tpchgen-cli` makes the rows.
+Each query runs in turn on all of them; medians and ratios are of the same minutes. All queries run `_BEFORE`
+times first, so that copies of columns are made. One session reads none of them, as the first queries of a
+version do. `tpchgen-cli` makes the rows.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 import shutil
 import statistics
@@ -15,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +69,7 @@ TABLES: Final = {
         "l_receiptdate DATE, l_shipinstruct VARCHAR(25), l_shipmode VARCHAR(10), l_comment VARCHAR(44)",
     ),
 }
+_BEFORE: Final = 4
 # The files hold l_linenumber behind the columns that are not part of the key.
 _LINEITEM_FILE: Final = ["l_orderkey", "l_partkey", "l_suppkey", "l_linenumber"]
 
@@ -84,6 +87,8 @@ def main() -> None:
             Session(store) as session,
         ):
             load(place / "data", own, store, session)
+            for query in QUERIES * _BEFORE:
+                list(session.execute(query))
             _compare(own, store, session, rounds)
     finally:
         shutil.rmtree(place)
@@ -130,30 +135,41 @@ def _compare(own: duckdb.DuckDBPyConnection, store: Store, session: Session, rou
 
     from seqstore.cli.mysql import MysqlServer
 
-    with MysqlServer(store) as server:
-        client = pymysql.connect(
+    with (
+        MysqlServer(store) as server,
+        pymysql.connect(
             host="127.0.0.1", port=server.port, user="root", database="tpch", autocommit=True
-        )
-        with client, client.cursor() as cursor:
-            in_process, over_mysql = [], []
-            print(f"{'':4}{'ours':>9}{'MySQL':>9}{'DuckDB':>9}{'ours/':>8}{'MySQL/':>8}")
-            for number, query in enumerate(QUERIES, 1):
-                runs: list[Callable[[], object]] = [
-                    lambda text=query: list(session.execute(text)),  # type: ignore[misc]
-                    lambda text=query: (cursor.execute(text), cursor.fetchall()),  # type: ignore[misc]
-                    lambda text=query: own.sql(text).fetchall(),  # type: ignore[misc]
-                ]
-                taken = [[_seconds(run) for run in runs] for _ in range(rounds + 1)][1:]
-                ours, mysql, duck = (statistics.median(each) * 1000 for each in zip(*taken, strict=True))
-                in_process.append(statistics.median(each[0] / each[2] for each in taken))
-                over_mysql.append(statistics.median(each[1] / each[2] for each in taken))
-                print(
-                    f"Q{number:<3}{ours:9.1f}{mysql:9.1f}{duck:9.1f}{in_process[-1]:8.2f}{over_mysql[-1]:8.2f}",
-                    flush=True,
-                )
-    for name, ratios in (("in process", in_process), ("over MySQL", over_mysql)):
-        mean = math.exp(statistics.fmean(map(math.log, ratios)))
-        print(f"{name}: geometric mean {mean:.2f}x, worst {max(ratios):.2f}x")
+        ) as client,
+        client.cursor() as cursor,
+        Session(store, "tpch") as plain,
+    ):
+        list(plain.execute("SET enable_column_copies = false"))
+        ways: dict[str, Callable[[str], object]] = {
+            "without copies": lambda text: list(plain.execute(text)),
+            "with copies": lambda text: list(session.execute(text)),
+            "over MySQL": lambda text: (cursor.execute(text), cursor.fetchall()),
+            "DuckDB": lambda text: own.sql(text).fetchall(),
+        }
+        _print_medians(ways, rounds)
+
+
+def _print_medians(ways: Mapping[str, Callable[[str], object]], rounds: int) -> None:
+    """Prints medians in milliseconds, and ratios to the last way."""
+    print("    " + "".join(f"{name:>16}" for name in ways) + "  beside the last one")
+    medians, ratios = [], []
+    for number, query in enumerate(QUERIES, 1):
+        taken = [
+            [_seconds(functools.partial(run, query)) for run in ways.values()] for _ in range(rounds + 1)
+        ]
+        medians.append([statistics.median(each) * 1000 for each in zip(*taken[1:], strict=True)])
+        beside = [[one / each[-1] for one in each[:-1]] for each in taken[1:]]
+        ratios.append([statistics.median(each) for each in zip(*beside, strict=True)])
+        shown = "".join(f"{each:16.1f}" for each in medians[-1])
+        print(f"Q{number:<3}{shown}" + "".join(f"{each:8.2f}" for each in ratios[-1]), flush=True)
+    print("all " + "".join(f"{sum(each):16.0f}" for each in zip(*medians, strict=True)))
+    for name, found in zip(ways, zip(*ratios, strict=True), strict=False):
+        mean = math.exp(statistics.fmean(map(math.log, found)))
+        print(f"{name}: geometric mean {mean:.2f}x, worst {max(found):.2f}x")
 
 
 def _seconds(run: Callable[[], object]) -> float:
