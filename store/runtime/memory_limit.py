@@ -134,7 +134,7 @@ class MemoryLimit:
                 self._admit(len(self._waiting) if used < self.limit_bytes * _WAIT_SHARE else 1)
         now = time.monotonic()
         if is_short:
-            _release()
+            release()
             self._collect_at = now + _COLLECT_SECONDS
             self._collect_by = min(self._collect_by, now + _COLLECT_SHORT_SECONDS)
         if now > min(self._collect_at, self._collect_by):  # errors and frames of statements form cycles
@@ -230,15 +230,6 @@ _limit: MemoryLimit | None = None
 _releases: Final[list[weakref.WeakMethod[Callable[[], None]]]] = []
 
 
-def _release() -> None:
-    for reference in list(_releases):
-        release = reference()
-        if release is None:
-            _releases.remove(reference)
-        else:
-            release()
-
-
 def limit_bytes() -> int:
     """Returns the memory limit of this process; without one, the share of the machine that it may use."""
     return _limit.limit_bytes if _limit is not None else default_limit()
@@ -253,12 +244,22 @@ def resident_bytes() -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def on_shortage(release: Callable[[], None]) -> None:
+def on_shortage(method: Callable[[], None]) -> None:
     """Has a method called while memory is short, which frees what its object can do without.
 
     The method does not keep its object alive.
     """
-    _releases.append(weakref.WeakMethod(release))
+    _releases.append(weakref.WeakMethod(method))
+
+
+def release() -> None:
+    """Calls the methods of `on_shortage`."""
+    for reference in list(_releases):
+        method = reference()
+        if method is None:
+            _releases.remove(reference)
+        else:
+            method()
 
 
 def wait_for_room() -> None:

@@ -223,11 +223,11 @@ class ColumnCopies:
         opened = None
         try:
             opened = read.rows(columns)
-        finally:
-            if opened is None or opened[0].nbytes > self.bytes_max * _RATIO_MAX:
-                opened = None
-                self._rest([asked])
-        if opened is not None:
+        except Exception as error:  # the query has its answer
+            _log.debug("the rows for a copy cannot be read: %s", error)
+        if opened is None or opened[0].nbytes > self.bytes_max * _RATIO_MAX:
+            self._rest([asked])
+        else:
             self._begin(_Order(table, asked, columns, *opened))
 
     def _may_begin(self) -> bool:

@@ -49,17 +49,29 @@ class CopiedRelations:
     def __enter__(self) -> CopiedRelations:
         if self._copies is None:
             return self
-        for number in self._scanned:
-            relation = self._relations[number]
-            snapshot, columns = relation.snapshot, tuple(relation.columns)
-            if not isinstance(snapshot, Snapshot) or not columns:
-                continue
-            copy = self._copies.find(snapshot, columns)
-            if copy is not None:
-                self._found[number] = copy
-            else:
-                self._reads.append(Read(snapshot, columns, self._opener(snapshot)))
+        try:
+            for number in self._scanned:
+                self._look(self._copies, number)
+        except BaseException:
+            self._release(self._copies)
+            raise
         return self
+
+    def _look(self, copies: ColumnCopies, number: int) -> None:
+        relation = self._relations[number]
+        snapshot, columns = relation.snapshot, tuple(relation.columns)
+        if not isinstance(snapshot, Snapshot) or not columns:
+            return
+        copy = copies.find(snapshot, columns)
+        if copy is not None:
+            self._found[number] = copy
+        else:
+            self._reads.append(Read(snapshot, columns, self._opener(snapshot)))
+
+    def _release(self, copies: ColumnCopies) -> None:
+        for copy in self._found.values():
+            copies.release(copy, self.seconds)
+        self._found = {}
 
     def _opener(self, snapshot: Snapshot) -> Callable[[Sequence[str]], tuple[pa.Table, Sequence[str]] | None]:
         return lambda columns: self._open_rows(snapshot, columns)
@@ -69,7 +81,6 @@ class CopiedRelations:
     ) -> None:
         if self._copies is None:
             return
-        for copy in self._found.values():
-            self._copies.release(copy, self.seconds)
+        self._release(self._copies)
         if error is None and self.seconds:
             self._copies.note(self._reads, self.seconds)

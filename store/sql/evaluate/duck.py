@@ -255,6 +255,7 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     if isinstance(error, StoreError):
         return error
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text[:500]):
+        memory_limit.release()
         return memory_limit.out_of_memory("the query found no memory")
     is_answer = isinstance(error, OSError) and _PREFIX.match(text)  # an error of DuckDB's stream of rows
     is_interrupt = text.startswith("INTERRUPT ")
@@ -299,6 +300,7 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
     if "Max expression depth" in message:
         return too_deep()
     if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):
+        memory_limit.release()
         return memory_limit.out_of_memory(
             f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "
             f"{message}"

@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError, Settings, Store, StoreError
+from seqstore import CorruptionError, InvalidInputError, Settings, Store, StoreError, UnavailableError
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session
-from seqstore.store.sql.evaluate import column_copies, connections, duck
+from seqstore.store.sql.evaluate import column_copies, connections, duck, select
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies
 from tests.seeds import new_seed
 from tests.support.children import MODULES
@@ -336,7 +337,7 @@ def test_a_shortage_of_memory_ends_copies_and_their_readers_go_on(
         run(sql)
         [result] = session.execute(sql)
         assert result.rows is not None
-        memory_limit._release()
+        memory_limit.release()
         assert databases() == []
         assert counts == [2, 0]
         assert run("SELECT count(s) FROM t WHERE v + 0 >= 0") == [(_ROWS,)]
@@ -386,6 +387,28 @@ def test_a_copy_that_fails_leaves_nothing(store: Store, run: Run, monkeypatch: p
     assert counts == [0, 1]
     assert databases() == []
     assert settled().sizes() == (0, 0)
+
+
+def test_rows_that_cannot_be_copied_fail_no_query(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+
+    def fail(*_: object) -> None:
+        raise CorruptionError("planted")
+
+    monkeypatch.setattr(select, "_rows_to_copy", fail)
+    with copied_at_once(monkeypatch) as counts:
+        assert len(run(_QUERY)) == 3
+    assert counts == [0, 1]
+
+
+def test_a_query_without_memory_ends_copies(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+    assert isinstance(duck.translated(duckdb.OutOfMemoryException("planted")), UnavailableError)
+    assert databases() == []
 
 
 def test_versions_that_differ_have_other_identities(store: Store, run: Run) -> None:
