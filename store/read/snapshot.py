@@ -31,11 +31,13 @@ class Snapshot:
 
     Attributes:
         schema: the schema of that version.
+        is_whole: it has all rows of the version, not those of some tablets.
     """
 
     @internal
-    def __init__(self, state: TableState, lease: Lease | None = None) -> None:
+    def __init__(self, state: TableState, lease: Lease | None = None, *, is_whole: bool = True) -> None:
         self._state = state
+        self.is_whole = is_whole
         self.schema: TableSchema = state.schema
         self._lease = lease  # readers of rows hold it too: the version stays until the last of them ends
 
@@ -175,7 +177,7 @@ class Snapshot:
         Raises:
             NotFoundError: the version has no such tablet.
         """
-        return Snapshot(of_tablets(self._state, tablets), self._lease)
+        return Snapshot(of_tablets(self._state, tablets), self._lease, is_whole=False)
 
     def close(self) -> None:
         """Releases the version; open readers of the snapshot keep it until they are read or dropped."""

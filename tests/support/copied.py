@@ -38,8 +38,9 @@ def copied_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     def copied_first(self: CopiedRelations) -> CopiedRelations:
         for number in self._scanned if self._copies is not None else ():
             relation = self._relations[number]
-            if isinstance(relation.snapshot, Snapshot) and relation.columns:
-                counts[not _copy(self, relation.snapshot, relation.columns)] += 1
+            snapshot = relation.snapshot
+            if isinstance(snapshot, Snapshot) and snapshot.is_whole and relation.columns:
+                counts[not _copy(self, snapshot, relation.columns)] += 1
         return enter(self)
 
     def _copy(self: CopiedRelations, snapshot: Snapshot, columns: list[str]) -> bool:

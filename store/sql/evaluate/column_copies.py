@@ -242,12 +242,9 @@ class ColumnCopies:
             return asked, []
         if asked is not None and snapshot.version < asked.version:
             return None, []
-        share = asked.share if asked is not None else _SHARE_MIN
-        dropped = []
         copy = self._copies.get(table)
-        if copy is not None:
-            share = min(share * 2, _SHARE_MAX) if copy.saved < copy.seconds else _SHARE_MIN
-            dropped = self._taken([table])
+        dropped = self._taken([table]) if copy is not None else []
+        share = _share_after(asked, copy) if asked is not None else _SHARE_MIN
         made = self._asked[table] = _Asked(snapshot.version, identity, share)
         self._asked.move_to_end(table)
         while len(self._asked) > _TABLES_MAX:
@@ -365,6 +362,9 @@ class ColumnCopies:
 
     def _make(self, order: _Order) -> None:
         """Makes a copy and shows it to queries; a copy that fails leaves nothing."""
+        with self._lock:
+            if self._asked.get(order.table) is not order.asked:
+                return
         started = time.monotonic()
         copy = Copy(f"{DATABASE}{next(_numbers)}", order.asked.identity, frozenset(order.columns))
         is_made = False
@@ -432,6 +432,13 @@ class ColumnCopies:
                     return False
                 dropped = self._taken([oldest])
             self._detach(dropped)
+
+
+def _share_after(asked: _Asked, copy: Copy | None) -> float:
+    """Returns the share for the next version of a table: more if this one's copy was not worth its time."""
+    if copy is None:  # one that is not ready will not be used
+        return min(asked.share * 2, _SHARE_MAX) if asked.is_busy else asked.share
+    return min(asked.share * 2, _SHARE_MAX) if copy.saved < copy.seconds else _SHARE_MIN
 
 
 def _steps(rows: pa.Table) -> Iterator[pa.Table]:

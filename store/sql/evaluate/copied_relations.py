@@ -60,7 +60,7 @@ class CopiedRelations:
     def _look(self, copies: ColumnCopies, number: int) -> None:
         relation = self._relations[number]
         snapshot, columns = relation.snapshot, tuple(relation.columns)
-        if not isinstance(snapshot, Snapshot) or not columns:
+        if not isinstance(snapshot, Snapshot) or not snapshot.is_whole or not columns:
             return
         copy = copies.find(snapshot, columns)
         if copy is not None:

@@ -454,6 +454,43 @@ def test_a_table_whose_copies_are_hardly_used_is_copied_later(
     assert shares == [0.25, 0.5, 1.0, 2.0]
 
 
+def test_a_table_that_changes_while_it_is_copied_is_copied_later(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+    begun, ending = threading.Event(), threading.Event()
+    filled = ColumnCopies._filled
+
+    def slow(self: ColumnCopies, *given: Any) -> bool:
+        begun.set()
+        assert ending.wait(60)
+        return filled(self, *given)
+
+    monkeypatch.setattr(ColumnCopies, "_filled", slow)
+    while not begun.is_set():
+        run(_QUERY)
+    run("INSERT INTO t VALUES (-1, 0, 0, 'x')")
+    run(_QUERY)
+    ending.set()
+    settled()
+    assert databases() == []
+    with store.snapshot("db.t") as snapshot, copies()._lock:
+        assert copies()._asked[snapshot.identity.table].share == 0.5
+
+
+def test_tablets_of_a_version_are_not_copied(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, run)
+    with store.snapshot("db.t") as snapshot:
+        ids = ", ".join(map(str, snapshot.tablet_ids()))
+    sql = _QUERY.replace("FROM t", f"FROM t TABLET({ids})")
+    plain = run(sql)
+    with copied_at_once(monkeypatch) as counts:
+        assert run(sql) == plain
+        assert counts == [0, 0]
+        assert run(_QUERY) == plain
+    assert counts == [1, 0]
+
+
 _ENDS = """
 import sys, threading
 import numpy as np, pyarrow as pa
