@@ -169,6 +169,7 @@ class Evaluator:
         try:
             connection = self._connection.get()
             sources = {source_name(0): source}
+            memory_limit.wait_for_room()
             reader, close = duck.run(connection, self._sql, sources, has_largeint=True, zone=self._zone)
             try:
                 table = reader.read_all()

@@ -35,7 +35,7 @@ from seqstore.store.segment.dictionaries import ENCODED, encoded, is_encoded, is
 _COPIED_FROM: Final = 4
 _NUMBERS_COPIED_FROM: Final = 2
 _CODE_BYTES: Final = ENCODED.index_type.bit_width // 8
-LIVE: Final = "__LIVE__"
+LIVE: Final = "*live*"  # no name that a column may have
 
 
 class MarkedScan:

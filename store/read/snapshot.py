@@ -31,13 +31,13 @@ class Snapshot:
 
     Attributes:
         schema: the schema of that version.
-        is_whole: it has all rows of the version, not those of some tablets.
+        is_published: its rows are those of the version; not of some tablets, and without a transaction's own.
     """
 
     @internal
-    def __init__(self, state: TableState, lease: Lease | None = None, *, is_whole: bool = True) -> None:
+    def __init__(self, state: TableState, lease: Lease | None = None, *, is_published: bool = True) -> None:
         self._state = state
-        self.is_whole = is_whole
+        self.is_published = is_published
         self.schema: TableSchema = state.schema
         self._lease = lease  # readers of rows hold it too: the version stays until the last of them ends
 
@@ -177,7 +177,12 @@ class Snapshot:
         Raises:
             NotFoundError: the version has no such tablet.
         """
-        return Snapshot(of_tablets(self._state, tablets), self._lease, is_whole=False)
+        return Snapshot(of_tablets(self._state, tablets), self._lease, is_published=False)
+
+    @internal
+    def held(self) -> Snapshot:
+        """Returns the same rows, which stay when this one is closed."""
+        return Snapshot(self._state, self._lease, is_published=self.is_published)
 
     def close(self) -> None:
         """Releases the version; open readers of the snapshot keep it until they are read or dropped."""

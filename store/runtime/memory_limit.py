@@ -41,6 +41,7 @@ from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.freed_memory import release_freed_memory
 
+OUT_OF_MEMORY: Final = "out_of_memory"  # kind of the error
 _T = TypeVar("_T")
 _log: Final = logging.getLogger("seqstore.memory")
 
@@ -253,13 +254,14 @@ def on_shortage(method: Callable[[], None]) -> None:
 
 
 def release() -> None:
-    """Calls the methods of `on_shortage`."""
+    """Calls the methods of `on_shortage`. One that fails for memory changes nothing for the others."""
     for reference in list(_releases):
         method = reference()
-        if method is None:
-            _releases.remove(reference)
-        else:
-            method()
+        with suppress(Exception):
+            if method is None:
+                _releases.remove(reference)
+            else:
+                method()
 
 
 def wait_for_room() -> None:
@@ -372,7 +374,7 @@ def out_of_memory(reason: str) -> UnavailableError:
     """Builds the error of a statement that found no memory."""
     most = f" ({_limit.limit_bytes >> 20} MiB, the setting memory_bytes_max)" if _limit is not None else ""
     return UnavailableError(
-        f"{reason}{most}; read fewer rows or shorter values at once, or run it later", kind="out_of_memory"
+        f"{reason}{most}; read fewer rows or shorter values at once, or run it later", kind=OUT_OF_MEMORY
     )
 
 

@@ -242,7 +242,9 @@ class TransactionTable:
         if self.transaction.reads_own_writes:
             state = self.writer.laid_on(self.isolation.base)
             if state is not self._state:
-                self._state, self._snapshot = state, Snapshot(state, self._lease)
+                published = state is self.isolation.base
+                self._state = state
+                self._snapshot = Snapshot(state, self._lease, is_published=published)
         return self._snapshot
 
     def scan(

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.sql.evaluate import column_copies, connections
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Read
-from seqstore.store.sql.evaluate.copied_relations import CopiedRelations
+from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
 
 _SECONDS = 60.0
 
@@ -36,25 +35,25 @@ def copied_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     enter = CopiedRelations.__enter__
 
     def copied_first(self: CopiedRelations) -> CopiedRelations:
-        for number in self._scanned if self._copies is not None else ():
-            relation = self._relations[number]
-            snapshot = relation.snapshot
-            if isinstance(snapshot, Snapshot) and snapshot.is_whole and relation.columns:
-                counts[not _copy(self, snapshot, relation.columns)] += 1
+        for relation in self._relations if self._copies is not None else ():
+            read = scan_of(relation)
+            if read is not None:
+                counts[not _copy(self, read)] += 1
         return enter(self)
 
-    def _copy(self: CopiedRelations, snapshot: Snapshot, columns: list[str]) -> bool:
+    def _copy(self: CopiedRelations, read: Read) -> bool:
         assert self._copies is not None
         for attempt in range(2):
-            found = self._copies.find(snapshot, columns)
+            found = self._copies.find(*read)
             if found is not None:
                 self._copies.release(found, 1.0)
                 return True
             if not attempt:
-                self._copies.note([Read(snapshot, tuple(columns), self._opener(snapshot))], 1.0)
+                self._copies.note([read], 1.0, self._open_rows)
                 assert self._copies.wait(_SECONDS)
         return False
 
+    copies()._paused_until = 0.0  # by a shortage of another test
     with monkeypatch.context() as patched:
         patched.setattr(column_copies, "_READS_MIN", 1)
         patched.setattr(column_copies._Asked, "share", 0.0)

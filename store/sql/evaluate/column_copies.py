@@ -7,8 +7,8 @@ chooses algorithms. The copies of a DuckDB database are made like this:
 1. Each query notes which columns of which version of a table it scanned, and for how long.
 2. A version is worth a copy of the columns noted so far after `_READS_MIN` queries that together took a share
    of the time that the copy will take. The share grows for a table whose last copy was hardly used.
-3. One thread makes the copies, from Arrow batches that stay mapped whatever becomes of the version. Each copy
-   is a database of its own in memory, compressed after each `_BYTES_A_STEP`.
+3. One thread makes the copies, and holds the version while it reads. Each copy is a database of its own in
+   memory, compressed after each `_BYTES_A_STEP`.
 4. A query that reads only copied columns of that version reads the copy instead.
 5. The first query of a newer version drops the copy. One that was not used for `_IDLE_SECONDS` ends when
    others need its memory, one that was not used for `_UNUSED_SECONDS` in any case, and all of them end in a
@@ -21,16 +21,16 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from seqstore.store.read.marked_scan import LIVE
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateIdentity
 from seqstore.store.runtime import memory_limit
@@ -48,13 +48,13 @@ _SHARE_MIN, _SHARE_MAX = 0.25, 16.0  # of the time of a copy
 _SECONDS_MIN: Final = 0.01
 _SECONDS_A_VALUE: Final = 40e-9
 _BYTES_A_STEP: Final = 96 << 20  # uncompressed at a time
-_RATIO_MAX: Final = 8  # rows that would have to be compressed further are not tried
 _COPIES_MAX: Final = 64
 _TABLES_MAX: Final = 1_000  # of which reads are remembered
 _PAUSE_SECONDS: Final = 60.0  # without new copies after a shortage
 _REST_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 30.0  # a copy that was used since does not end for another one
 _UNUSED_SECONDS: Final = 600.0  # a copy that was not used since ends
+_RETRY_SECONDS: Final = 1.0  # for databases that cannot end yet
 _END_SECONDS: Final = 10.0
 _USED: Final = (
     "SELECT coalesce(sum(memory_usage_bytes), 0) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
@@ -63,17 +63,27 @@ _USED: Final = (
 _numbers: Final = itertools.count(1)
 
 
-class Read(NamedTuple):
-    """A scan of a version by a query.
+class RowsToCopy(NamedTuple):
+    """Rows of a version.
 
     Attributes:
-        columns: under their names in the table.
-        rows: opens the rows of some columns, for a copy; None if they need too much memory.
+        columns: the names of the columns to copy.
+        mark: the column that marks the rows that count; empty if all do.
     """
+
+    batches: Iterator[pa.RecordBatch]
+    columns: Sequence[str]
+    mark: str
+
+
+OpenRows: TypeAlias = "Callable[[Snapshot, Sequence[str]], RowsToCopy]"
+
+
+class Read(NamedTuple):
+    """A scan of a version by a query; `columns` have their names in the table."""
 
     snapshot: Snapshot
     columns: Sequence[str]
-    rows: Callable[[Sequence[str]], tuple[pa.Table, Sequence[str]] | None]
 
 
 @dataclass(eq=False)
@@ -85,7 +95,8 @@ class Copy:
         identity: of the version.
         used_at: the moment of its last use.
         seconds: what making it took.
-        saved: about what queries saved by it, in seconds.
+        read_seconds: what the queries that read it took.
+        readers: queries that read it.
     """
 
     database: str
@@ -93,7 +104,7 @@ class Copy:
     columns: frozenset[str]
     used_at: float = 0.0
     seconds: float = 0.0
-    saved: float = 0.0
+    read_seconds: float = 0.0
     readers: int = 0
     is_dropped: bool = False
 
@@ -138,12 +149,15 @@ class _Order(NamedTuple):
     table: object
     asked: _Asked
     columns: tuple[str, ...]
-    stored: pa.Table
-    names: Sequence[str]
+    snapshot: Snapshot
+    open_rows: OpenRows
 
 
 class ColumnCopies:
     """The copies of one DuckDB database.
+
+    `_settle` and `_drop` run under the lock. Queries release copies without waiting for it, as the garbage
+    collector may end one in a thread that holds it.
 
     Args:
         connection: to the database.
@@ -153,15 +167,18 @@ class ColumnCopies:
     def __init__(self, connection: duckdb.DuckDBPyConnection, bytes_max: int) -> None:
         self._connection = connection
         self.bytes_max = bytes_max
+        self._pid = os.getpid()
         self._lock = new_lock()
+        self._changed = threading.Condition(self._lock)
         self._asked: OrderedDict[object, _Asked] = OrderedDict()
         self._copies: OrderedDict[object, Copy] = OrderedDict()  # by table, the last used one last
-        self._ending: list[str] = []  # databases of dropped copies that are still attached
+        self._released: deque[tuple[Copy, float]] = deque()
+        self._held = 0  # dropped copies that queries still read
+        self._ending: list[str] = []  # databases that no query reads any more
         self._orders: deque[_Order] = deque()
         self._thread: threading.Thread | None = None
         self._working: duckdb.DuckDBPyConnection | None = None
-        self._is_making = False
-        self._changed = threading.Condition(self._lock)
+        self._is_at_work = False
         self._paused_until = 0.0
         self._is_closed = False
         memory_limit.on_shortage(self.relieve)
@@ -172,6 +189,7 @@ class ColumnCopies:
             return None
         table = snapshot.identity.table
         with self._lock:
+            self._settle()
             found = self._copies.get(table)
             if found is None or not found.serves(snapshot, columns):
                 return None
@@ -186,15 +204,36 @@ class ColumnCopies:
         return found is not None and found.serves(snapshot, columns)
 
     def release(self, copy: Copy, seconds: float) -> None:
-        """Ends the use of a copy by a query that took some seconds."""
-        with self._lock:
-            copy.readers -= 1
-            copy.saved += seconds
-            ends = copy.is_dropped and not copy.readers
-        if ends:
-            self._detach([copy])
+        """Ends the use of a copy by a query that took some seconds. Never waits."""
+        self._released.append((copy, seconds))
+        if self._lock.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._lock.release()
 
-    def note(self, reads: Sequence[Read], seconds: float) -> None:
+    def _settle(self) -> None:
+        while self._released:
+            copy, seconds = self._released.popleft()
+            copy.readers -= 1
+            copy.read_seconds += seconds
+            if copy.is_dropped and not copy.readers:
+                self._held -= 1
+                self._ending.append(copy.database)
+                self._changed.notify_all()
+
+    def _drop(self, tables: Iterable[object]) -> None:
+        """Hands out the copies of some tables no more; their databases end when no query reads them."""
+        for table in tables:
+            copy = self._copies.pop(table)
+            copy.is_dropped = True
+            if copy.readers:
+                self._held += 1
+            else:
+                self._ending.append(copy.database)
+        self._changed.notify_all()
+
+    def note(self, reads: Sequence[Read], seconds: float, open_rows: OpenRows) -> None:
         """Notes what a query scanned without a copy, and has copies made that are worth it.
 
         Args:
@@ -203,130 +242,112 @@ class ColumnCopies:
         weights = [read.snapshot.identity.live_rows * len(read.columns) for read in reads]
         for read, weight in zip(reads, weights, strict=True):
             if weight:
-                self._note(read, seconds * weight / sum(weights))
+                self._note(read, seconds * weight / sum(weights), open_rows)
 
-    def _note(self, read: Read, seconds: float) -> None:
-        table = read.snapshot.identity.table
+    def _note(self, read: Read, seconds: float, open_rows: OpenRows) -> None:
         with self._lock:
-            asked, dropped = self._asked_of(read.snapshot)
-            if asked is not None:
-                asked.columns.update(dict.fromkeys(read.columns))
-                asked.reads += 1
-                asked.seconds += seconds
-            is_wanted = asked is not None and asked.is_due() and self._may_begin()
-            if asked is not None and is_wanted:
-                asked.is_busy = True
-                columns = tuple(asked.columns)
-        self._detach(dropped)
-        if asked is None or not is_wanted:
-            return
-        opened = None
-        try:
-            opened = read.rows(columns)
-        except Exception as error:  # the query has its answer
-            _log.debug("the rows for a copy cannot be read: %s", error)
-        if opened is None or opened[0].nbytes > self.bytes_max * _RATIO_MAX:
-            self._rest([asked])
-        else:
-            self._begin(_Order(table, asked, columns, *opened))
+            self._settle()
+            asked = self._asked_of(read.snapshot)
+            if asked is None:
+                return
+            asked.columns.update(dict.fromkeys(read.columns))
+            asked.reads += 1
+            asked.seconds += seconds
+            if not asked.is_due() or not self._may_begin():
+                return
+            table, columns = read.snapshot.identity.table, tuple(asked.columns)
+            self._orders.append(_Order(table, asked, columns, read.snapshot.held(), open_rows))
+            asked.is_busy = True
+            self._changed.notify_all()
+            if self._thread is not None:  # it takes this one, too
+                return
+            thread = self._thread = threading.Thread(target=self._run, name="column copies", daemon=True)
+        self._start(thread)
 
     def _may_begin(self) -> bool:
         return not self._is_closed and time.monotonic() >= self._paused_until
 
-    def _asked_of(self, snapshot: Snapshot) -> tuple[_Asked | None, list[Copy]]:
-        """Returns the notes on a version, None if there are some on a newer one, and copies to detach."""
+    def _asked_of(self, snapshot: Snapshot) -> _Asked | None:
+        """Returns the notes on a version, None if there are some on a newer one; drops older copies."""
         identity, table = snapshot.identity, snapshot.identity.table
         asked = self._asked.get(table)
         if asked is not None and asked.identity == identity:
             self._asked.move_to_end(table)
-            return asked, []
+            return asked
         if asked is not None and snapshot.version < asked.version:
-            return None, []
+            return None
         copy = self._copies.get(table)
-        dropped = self._taken([table]) if copy is not None else []
+        if copy is not None:
+            self._drop([table])
         share = _share_after(asked, copy) if asked is not None else _SHARE_MIN
         made = self._asked[table] = _Asked(snapshot.version, identity, share)
         self._asked.move_to_end(table)
         while len(self._asked) > _TABLES_MAX:
             self._asked.popitem(last=False)
-        return made, dropped
-
-    def _taken(self, tables: Iterable[object]) -> list[Copy]:
-        """Removes copies; returns those that no query reads, which must be detached."""
-        found = [self._copies.pop(table) for table in tables]
-        for copy in found:
-            copy.is_dropped = True
-        return [copy for copy in found if not copy.readers]
-
-    def _detach(self, copies: Sequence[Copy]) -> None:
-        """Ends the databases of copies. One that cannot end, for memory, does so with the next ones."""
-        if not copies:
-            return
-        with self._lock:
-            databases = [*self._ending, *[copy.database for copy in copies]]
-            self._ending = []
-        with self._connection.cursor() as cursor:
-            for database in databases:
-                try:
-                    cursor.execute(f"DETACH DATABASE IF EXISTS {database}")
-                except Exception as error:
-                    _log.debug("copy %s does not end yet: %s", database, error)
-                    with self._lock:
-                        self._ending.append(database)
+        return made
 
     def relieve(self) -> None:
         """Drops all copies, and makes none for a while: memory is short."""
+        if self._pid != os.getpid():  # a connection to DuckDB must not cross a fork
+            return
         with self._lock:
+            self._settle()
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
             self._orders.clear()
             self._asked.clear()
-            dropped = self._taken(list(self._copies))
+            self._drop(list(self._copies))
             if self._working is not None:
                 self._working.interrupt()
-        self._detach(dropped)
+        self._end_databases()
 
     def wait(self, seconds: float) -> bool:
-        """Waits until no copy is being made; returns whether that is so."""
+        """Waits until no copy is being made or ended; returns whether that is so."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._orders and not self._is_making, seconds)
+            return self._changed.wait_for(
+                lambda: not self._orders and not self._is_at_work and not self._ending, seconds
+            )
 
     def sizes(self) -> tuple[int, int]:
-        """Returns the number of copies and the bytes of memory that they use."""
+        """Returns the number of copies, and the bytes of memory of all that have not ended."""
         with self._lock:
-            count = len(self._copies)
-        return count, self._used() if count else 0
+            count, others = len(self._copies), self._held + len(self._ending)
+        try:
+            return count, self._used() if count or others else 0
+        except Exception as error:
+            _log.debug("the memory of copies is not known: %s", error)
+            return count, 0
 
     def _used(self) -> int:
         with self._connection.cursor() as cursor:
             return int(cursor.execute(_USED).fetchall()[0][0])
 
-    def close(self) -> None:
-        """Ends the making of copies; they end with their database."""
+    def end(self) -> None:
+        """Forgets all copies: their database ends, or has ended."""
         with self._lock:
             self._is_closed = True
             self._orders.clear()
+            self._asked.clear()
+            self._copies.clear()
+            self._ending.clear()
             if self._working is not None:
                 self._working.interrupt()
             self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends the making of copies, and waits for it."""
+        self.end()
+        with self._changed:
             self._changed.wait_for(lambda: self._thread is None, _END_SECONDS)
 
-    def _begin(self, order: _Order) -> None:
-        with self._lock:
-            if self._is_closed:
-                return
-            self._orders.append(order)
-            self._changed.notify_all()
-            if self._thread is not None:  # it takes this one, too
-                return
-            thread = self._thread = threading.Thread(target=self._run, name="column copies", daemon=True)
+    def _start(self, thread: threading.Thread) -> None:
         try:
             memory_limit.start_thread(thread)
-        except RuntimeError:  # the system has no thread left: a later query tries again
+        except (RuntimeError, MemoryError):  # the system has none left: later queries try again
             with self._lock:
                 self._thread = None
-                waiting = [each.asked for each in self._orders]
+                for order in self._orders:
+                    order.asked.rest()
                 self._orders.clear()
-            self._rest(waiting)
 
     def _run(self) -> None:
         """Makes copies, and ends those that are not used; ends itself when there are none."""
@@ -336,29 +357,50 @@ class ColumnCopies:
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():  # an error ended it
-                    self._thread, self._is_making = None, False
+                    self._thread, self._is_at_work = None, False
                 self._changed.notify_all()
             memory_limit.end_thread()
 
     def _step(self) -> bool:
-        """Makes a copy, drops unused ones, or waits; returns whether there will be more to do."""
+        """Makes a copy, ends others, or waits; returns whether there will be more to do."""
         with self._changed:
+            self._settle()
             now = time.monotonic()
-            unused = [t for t, copy in self._copies.items() if copy.used_at + _UNUSED_SECONDS <= now]
-            dropped = self._taken(unused)
+            self._drop([t for t, copy in self._copies.items() if copy.used_at + _UNUSED_SECONDS <= now])
             order = self._orders.popleft() if self._orders else None
-            self._is_making = order is not None
-            if order is None and not unused:
+            self._is_at_work = not self._is_closed and (order is not None or bool(self._ending))
+            if not self._is_at_work:
                 self._changed.notify_all()
-                if self._is_closed or not self._copies:
+                if self._is_closed or not (self._copies or self._held):
                     self._thread = None
                     return False
-                first = min(copy.used_at for copy in self._copies.values())
-                self._changed.wait(max(first + _UNUSED_SECONDS - now, 0.0))
-        self._detach(dropped)
+                first = min((copy.used_at for copy in self._copies.values()), default=now)
+                left = max(first + _UNUSED_SECONDS - now, 0.0)
+                self._changed.wait(min(left, _RETRY_SECONDS) if self._held else left)
+                return True
+        has_ended = self._end_databases()
         if order is not None:
             self._make(order)
+        elif not has_ended:
+            with self._changed:
+                self._changed.wait(_RETRY_SECONDS)
         return True
+
+    def _end_databases(self) -> bool:
+        """Ends the databases of dropped copies; returns whether all could. The others are tried again."""
+        with self._lock:
+            databases, self._ending = self._ending, []
+        ended = 0
+        try:
+            with self._connection.cursor() as cursor:
+                for database in databases:
+                    cursor.execute(f"DETACH DATABASE IF EXISTS {database}")
+                    ended += 1
+        except Exception as error:  # for memory
+            _log.debug("copy %s does not end yet: %s", databases[ended], error)
+        with self._lock:
+            self._ending += databases[ended:]
+        return ended == len(databases)
 
     def _make(self, order: _Order) -> None:
         """Makes a copy and shows it to queries; a copy that fails leaves nothing."""
@@ -370,29 +412,26 @@ class ColumnCopies:
         is_made = False
         try:
             is_made = self._filled(copy, order)
-        except Exception as error:  # of DuckDB, for memory or an end; queries go on without the copy
+        except Exception as error:  # of the rows or of DuckDB; queries go on without the copy
             _log.debug("no copy of columns was made: %s", error)
         copy.used_at = time.monotonic()
         copy.seconds = copy.used_at - started
         with self._lock:
-            is_newest = self._asked.get(order.table) is order.asked
-            is_shown = is_made and is_newest and self._may_begin()
-            dropped = self._taken([order.table] if order.table in self._copies and is_shown else [])
-            if is_shown:
+            if is_made and self._may_begin() and self._asked.get(order.table) is order.asked:
+                self._drop([order.table] if order.table in self._copies else [])
                 self._copies[order.table] = copy
                 order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
-        if not is_shown:
-            self._rest([order.asked])
-            dropped = [copy]
-        self._detach(dropped)
-
-    def _rest(self, unserved: Iterable[_Asked]) -> None:
-        with self._lock:
-            for asked in unserved:
-                asked.rest()
+            else:
+                order.asked.rest()
+                self._ending.append(copy.database)
 
     def _filled(self, copy: Copy, order: _Order) -> bool:
         """Copies rows step by step; returns whether they had room."""
+        rows = order.open_rows(order.snapshot, order.columns)
+        columns = ", ".join(map(_quoted, rows.columns))
+        only = f" WHERE {_quoted(rows.mark)}" if rows.mark else ""
+        table = f"{copy.database}.main.{TABLE}"
+        into = f"CREATE TABLE {table} AS"
         with self._connection.cursor() as cursor:
             with self._lock:
                 if not self._may_begin():
@@ -400,15 +439,12 @@ class ColumnCopies:
                 self._working = cursor
             try:
                 cursor.execute(f"ATTACH ':memory:' AS {copy.database} (COMPRESS)")
-                columns = ", ".join('"' + name.replace('"', '""') + '"' for name in order.names)
-                only = f" WHERE {LIVE}" if LIVE in order.stored.column_names else ""
-                into = f"CREATE TABLE {copy.database}.main.{TABLE} AS"
-                for part in _steps(order.stored):
+                for part in _steps(rows.batches, min(_BYTES_A_STEP, self.bytes_max)):
                     cursor.register("__rows__", part)
                     cursor.execute(f"{into} SELECT {columns} FROM __rows__{only}")
                     cursor.unregister("__rows__")
                     cursor.execute(f"CHECKPOINT {copy.database}")
-                    into = f"INSERT INTO {copy.database}.main.{TABLE}"
+                    into = f"INSERT INTO {table}"
                     if not self._has_room(order.table):
                         return False
             finally:
@@ -420,6 +456,7 @@ class ColumnCopies:
         """Drops other copies that are hardly used until all fit; returns whether they do."""
         while True:
             with self._lock:
+                self._settle()
                 if not self._may_begin():
                     return False
                 others = [each for each in self._copies if each != table]
@@ -430,25 +467,29 @@ class ColumnCopies:
                 oldest = next((each for each in others if each in self._copies), None)
                 if oldest is None or self._copies[oldest].used_at > idle:
                     return False
-                dropped = self._taken([oldest])
-            self._detach(dropped)
+                self._drop([oldest])
+            self._end_databases()
 
 
 def _share_after(asked: _Asked, copy: Copy | None) -> float:
     """Returns the share for the next version of a table: more if this one's copy was not worth its time."""
     if copy is None:  # one that is not ready will not be used
         return min(asked.share * 2, _SHARE_MAX) if asked.is_busy else asked.share
-    return min(asked.share * 2, _SHARE_MAX) if copy.saved < copy.seconds else _SHARE_MIN
+    return min(asked.share * 2, _SHARE_MAX) if copy.read_seconds < copy.seconds else _SHARE_MIN
 
 
-def _steps(rows: pa.Table) -> Iterator[pa.Table]:
-    """Cuts a table at its batches into parts of about `_BYTES_A_STEP`."""
-    batches, held = [], 0
-    for batch in rows.to_batches():
-        batches.append(batch)
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _steps(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Table]:
+    """Joins batches to parts of about `bytes_max`."""
+    joined, held = [], 0
+    for batch in batches:
+        joined.append(batch)
         held += batch.nbytes
-        if held >= _BYTES_A_STEP:
-            yield pa.Table.from_batches(batches)
-            batches, held = [], 0
-    if batches:
-        yield pa.Table.from_batches(batches)
+        if held >= bytes_max:
+            yield pa.Table.from_batches(joined)
+            joined, held = [], 0
+    if joined:
+        yield pa.Table.from_batches(joined)

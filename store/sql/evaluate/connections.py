@@ -210,6 +210,8 @@ def forget_ended() -> None:
             except duckdb.Error:
                 del _databases.of_process[key]
                 _databases.ended += 1
+                if database.copies is not None:
+                    database.copies.end()
 
 
 @atexit.register

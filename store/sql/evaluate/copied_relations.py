@@ -2,79 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TypeAlias
-
-import pyarrow as pa
+from typing import Final
 
 from seqstore.store.read.snapshot import Snapshot
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Read
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, OpenRows, Read
 from seqstore.store.sql.translate.relations import Relation
 
-# Opens the rows of some columns of a version for a copy; returns them and the names of the columns in them.
-OpenRows: TypeAlias = "Callable[[Snapshot, Sequence[str]], tuple[pa.Table, Sequence[str]] | None]"
+_log: Final = logging.getLogger("seqstore.copies")
+
+
+def scan_of(relation: Relation) -> Read | None:
+    """Returns the scan of a relation that a copy could serve, None for other ways to read it."""
+    snapshot = relation.snapshot
+    if not isinstance(snapshot, Snapshot) or not snapshot.is_published:
+        return None
+    if relation.reads_few or not relation.columns:
+        return None
+    return Read(snapshot, tuple(relation.columns))
 
 
 class CopiedRelations:
     """Holds the copies that a query reads while it runs, and notes its other scans when it has ended.
 
     Args:
-        copies: of the database that runs the query; None for one that has none.
-        scanned: numbers of the relations that the query scans.
+        copies: of the database that runs the query; None for a query that reads none.
 
     Attributes:
         seconds: what the evaluation took; set by the query.
     """
 
     def __init__(
-        self,
-        copies: ColumnCopies | None,
-        relations: Sequence[Relation],
-        scanned: Sequence[int],
-        open_rows: OpenRows,
+        self, copies: ColumnCopies | None, relations: Sequence[Relation], open_rows: OpenRows
     ) -> None:
         self.seconds = 0.0
         self._copies = copies
         self._relations = relations
-        self._scanned = scanned
         self._open_rows = open_rows
-        self._found: dict[int, Copy] = {}
-        self._reads: list[Read] = []
+        self._found: dict[int, tuple[Copy, Read]] = {}
+        self._others: list[Read] = []
 
     def get(self, number: int) -> Copy | None:
         """Returns the copy that a relation reads."""
-        return self._found.get(number)
+        found = self._found.get(number)
+        return found[0] if found is not None else None
+
+    def keep_columns(self) -> None:
+        """Lets the relations that read a copy read the columns again for which it was found."""
+        for number, (_, read) in self._found.items():
+            self._relations[number].columns = list(read.columns)
 
     def __enter__(self) -> CopiedRelations:
         if self._copies is None:
             return self
         try:
-            for number in self._scanned:
-                self._look(self._copies, number)
+            for number, relation in enumerate(self._relations):
+                self._look(self._copies, number, scan_of(relation))
         except BaseException:
             self._release(self._copies)
             raise
         return self
 
-    def _look(self, copies: ColumnCopies, number: int) -> None:
-        relation = self._relations[number]
-        snapshot, columns = relation.snapshot, tuple(relation.columns)
-        if not isinstance(snapshot, Snapshot) or not snapshot.is_whole or not columns:
+    def _look(self, copies: ColumnCopies, number: int, read: Read | None) -> None:
+        if read is None:
             return
-        copy = copies.find(snapshot, columns)
+        copy = copies.find(*read)
         if copy is not None:
-            self._found[number] = copy
+            self._found[number] = copy, read
         else:
-            self._reads.append(Read(snapshot, columns, self._opener(snapshot)))
+            self._others.append(read)
 
     def _release(self, copies: ColumnCopies) -> None:
-        for copy in self._found.values():
+        while self._found:
+            _, (copy, _) = self._found.popitem()
             copies.release(copy, self.seconds)
-        self._found = {}
-
-    def _opener(self, snapshot: Snapshot) -> Callable[[Sequence[str]], tuple[pa.Table, Sequence[str]] | None]:
-        return lambda columns: self._open_rows(snapshot, columns)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -83,4 +86,7 @@ class CopiedRelations:
             return
         self._release(self._copies)
         if error is None and self.seconds:
-            self._copies.note(self._reads, self.seconds)
+            try:
+                self._copies.note(self._others, self.seconds, self._open_rows)
+            except Exception as found:  # the query has its answer
+                _log.debug("a scan was not noted: %s", found)

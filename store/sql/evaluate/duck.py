@@ -91,6 +91,10 @@ class Source:
         batches = RoomyIterator(self._batches(carried))  # DuckDB's threads read it
         return pa.RecordBatchReader.from_batches(carried, batches).__arrow_c_stream__()
 
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Reads all rows once, in the types in which DuckDB gets them."""
+        return self._batches(_carried_schema(self.schema))
+
     def read(self, bytes_max: int) -> tuple[pa.Table, int] | None:
         """Reads all rows; returns them and their own memory, None where that would be more than allowed."""
         carried = _carried_schema(self.schema)
@@ -132,6 +136,7 @@ def largeint_columns(schema: pa.Schema) -> frozenset[str]:
 class _Work:
     """A statement of DuckDB, which ends when the statement of the session is cancelled."""
 
+    connection: Connection
     cursor: duckdb.DuckDBPyConnection
     sources: dict[str, Source]
     statement: Cancellation | None
@@ -141,10 +146,15 @@ class _Work:
             self.cursor.interrupt()
 
     def reason(self, error: BaseException) -> BaseException:
-        """Returns the error to raise for one of DuckDB's."""
+        """Returns the error to raise for one of DuckDB's. Copies of columns end where memory is missing."""
         if self.statement is not None and self.statement.error is not None:
             return self.statement.error
-        return translated(error, self.sources.values())
+        found = translated(error, self.sources.values())
+        copies = self.connection.copies
+        is_short = isinstance(found, StoreError) and found.kind == memory_limit.OUT_OF_MEMORY
+        if copies is not None and is_short:
+            copies.relieve()
+        return found
 
     def close(self) -> None:
         if self.statement is not None:
@@ -177,10 +187,9 @@ def run(
     Raises:
         InvalidInputError: DuckDB refuses the statement or a value; its message, without the rendered text.
     """
-    memory_limit.wait_for_room()
-    work = _Work(connection.cursor(), sources, current())
+    work = _Work(connection, connection.cursor(), sources, current())
     try:
-        relation = _planned(connection, sql, work, zone, needs_counts=needs_counts)
+        relation = _planned(sql, work, zone, needs_counts=needs_counts)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
@@ -206,15 +215,13 @@ def _answers(reader: pa.RecordBatchReader, schema: pa.Schema, work: _Work) -> It
         reader.close()
 
 
-def _planned(
-    connection: Connection, sql: str, work: _Work, zone: str, *, needs_counts: bool
-) -> duckdb.DuckDBPyRelation:
+def _planned(sql: str, work: _Work, zone: str, *, needs_counts: bool) -> duckdb.DuckDBPyRelation:
     """Returns the plan of a statement that its cancellation ends, over its registered sources."""
     if work.statement is not None:
         work.statement.add(work.interrupt)
     for source in work.sources.values():
         source.statement = work.statement
-    connection.create_macros(sql)
+    work.connection.create_macros(sql)
     if reads_zone(sql):
         work.cursor.execute(zone_setting(zone))
     for name, rows in _registered(work.sources, needs_counts=needs_counts).items():
@@ -255,7 +262,6 @@ def translated(error: BaseException, sources: Any = ()) -> BaseException:
     if isinstance(error, StoreError):
         return error
     if isinstance(error, MemoryError) or _NO_MEMORY.search(text[:500]):
-        memory_limit.release()
         return memory_limit.out_of_memory("the query found no memory")
     is_answer = isinstance(error, OSError) and _PREFIX.match(text)  # an error of DuckDB's stream of rows
     is_interrupt = text.startswith("INTERRUPT ")
@@ -300,7 +306,6 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
     if "Max expression depth" in message:
         return too_deep()
     if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):
-        memory_limit.release()
         return memory_limit.out_of_memory(
             f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "
             f"{message}"

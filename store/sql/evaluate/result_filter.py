@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.runtime import memory_limit
 from seqstore.store.sql.evaluate.select import QueryContext
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.source_table import source_name
@@ -41,6 +42,7 @@ def filter_result(rows: pa.Table, condition: exp.Expr, context: QueryContext) ->
     source = duck.Source(rows.schema, rows.to_reader)
     zone = context.evaluation().moment.zone
     sources = {source_name(0): source}
+    memory_limit.wait_for_room()
     reader, close = duck.run(context.connect(), render(tree), sources, has_largeint=False, zone=zone)
     try:
         with reader:

@@ -15,11 +15,12 @@ from seqstore.store.ddl.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE, MarkedScan
 from seqstore.store.read.snapshot import Snapshot
+from seqstore.store.runtime import memory_limit
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
-from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy
+from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy, RowsToCopy
 from seqstore.store.sql.evaluate.connections import Connection
-from seqstore.store.sql.evaluate.copied_relations import CopiedRelations
+from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
@@ -168,16 +169,17 @@ def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[p
             yield reader
         return
     grouped = grouped_columns(tree)
-    copies = context.connect().copies if context.uses_copies and not context.reads_deleted else None
-    scanned = [number for number, relation in enumerate(relations) if not _reads_few(relation)]
-    with CopiedRelations(copies, relations, scanned, _rows_to_copy) as copied:
+    connection = context.connect()
+    copies = connection.copies if context.uses_copies and not context.reads_deleted else None
+    with CopiedRelations(copies, relations, _rows_to_copy) as copied:
         for number, relation in enumerate(relations):
             is_copied = copied.get(number) is not None
             relation.is_unfiltered = is_copied or _is_cheap_to_hand_over(relation, grouped)
         if drop_decided(relations):
             choose_columns(tree, relations, show_hidden=context.show_hidden)
+            copied.keep_columns()
         kinds = _translate(tree, relations, context)
-        with _evaluated(tree, relations, grouped, context, kinds, copied) as reader:
+        with _evaluated(tree, relations, grouped, context, connection, kinds, copied) as reader:
             yield reader
 
 
@@ -195,6 +197,7 @@ def _evaluated(
     relations: list[Relation],
     grouped: Set[str],
     context: QueryContext,
+    connection: Connection,
     kinds: Sequence[str | None],
     copied: CopiedRelations,
 ) -> Iterator[pa.RecordBatchReader]:
@@ -216,8 +219,9 @@ def _evaluated(
     zone = context.evaluation().moment.zone
     counts = len(relations) > 1 or _is_limited_order(tree)
     run = functools.partial(
-        duck.run, context.connect(), sources=sources, zone=zone, kinds=kinds, needs_counts=counts
+        duck.run, connection, sources=sources, zone=zone, kinds=kinds, needs_counts=counts
     )
+    memory_limit.wait_for_room()
     started = time.monotonic()
     try:
         reader, close = run(sql, has_largeint=has_largeint)
@@ -244,8 +248,8 @@ def _duck_source(
     from seqstore.store.sql.evaluate import duck
 
     groups = [name for name in relation.columns if name.lower() in grouped]
-    snapshot, reads_few, is_marked = relation.snapshot, _reads_few(relation), False
-    if reads_few or not isinstance(snapshot, Snapshot):
+    snapshot, is_marked = relation.snapshot, False
+    if relation.reads_few or not isinstance(snapshot, Snapshot):
         rows = functools.partial(open_rows, relation, deleted=deleted)
         source = duck.Source(relation.scanned_schema(), rows)
     else:
@@ -273,17 +277,10 @@ def _copied_table(relation: Relation, copy: Copy) -> SourceTable:
     return SourceTable(TABLE, fields.names, duck.largeint_columns(fields), copy.database, has_more=True)
 
 
-def _rows_to_copy(snapshot: Snapshot, columns: Sequence[str]) -> tuple[pa.Table, Sequence[str]] | None:
-    """Returns the rows of some columns in place, None where they would need much memory."""
-    from seqstore.store.sql.evaluate import duck
-
-    found = _marked_source(snapshot.marked(columns), columns).read(duck.TABLES_BYTES_MAX)
-    return (found[0], list(map(source_column, columns))) if found is not None else None
-
-
-def _reads_few(relation: Relation) -> bool:
-    """Returns whether the rows of a relation are read by other ways than a scan of its batches in place."""
-    return bool(relation.partitions) or relation.keys is not None or relation.first is not None
+def _rows_to_copy(snapshot: Snapshot, columns: Sequence[str]) -> RowsToCopy:
+    marked = snapshot.marked(columns)
+    batches = _marked_source(marked, columns).batches()
+    return RowsToCopy(batches, list(map(source_column, columns)), LIVE if marked.is_marked else "")
 
 
 def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
@@ -294,7 +291,7 @@ def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     snapshot = relation.snapshot
     if not isinstance(snapshot, Snapshot) or not relation.conditions:
         return False
-    if _reads_few(relation):
+    if relation.reads_few:
         return False
     return snapshot.is_in_place(relation.columns, grouped)
 
@@ -365,7 +362,8 @@ def _explained(relation: Relation, copies: ColumnCopies | None) -> list[str]:
         by = ", ".join(name + " DESC" * order.is_descending for name in order.columns)
         lines.append(f"  first rows by key: {rows}, in the order of {by}")
     if isinstance(snapshot, Snapshot):
-        if copies is not None and not _reads_few(relation) and copies.has(snapshot, relation.columns):
+        read = scan_of(relation)
+        if copies is not None and read is not None and copies.has(*read):
             return [*lines, "  read from a copy of these columns"]
         found = snapshot.metrics(relation.filter)
         if schema.partitioning is not None and schema.partitioning.partitions:

@@ -140,6 +140,11 @@ class Relation:
         return pa.table(arrays, schema=pa.schema(fields))
 
     @property
+    def reads_few(self) -> bool:
+        """Whether rows are read by other ways than a scan of all batches in place."""
+        return bool(self.partitions) or self.keys is not None or self.first is not None
+
+    @property
     def filter(self) -> pc.Expression | None:
         """Conditions and partitions as one filter of a scan, None without any."""
         parts = [condition.expression for condition in self.conditions]

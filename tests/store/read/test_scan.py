@@ -20,6 +20,7 @@ from seqstore import (
     VersionExpiredError,
     parse_type,
 )
+from seqstore.store.read.marked_scan import LIVE
 from tests.support.filter_text import needs_cut_text
 from tests.support.rows import rows_of, schema_of
 
@@ -268,5 +269,5 @@ def test_a_marked_scan_names_exactly_the_rows_a_scan_returns(tmp_path: Path) -> 
             assert marked.is_marked
             for _ in range(2):
                 rows = marked.open().read_all()
-                live = rows.filter(rows.column("__LIVE__")).select(["v", "k"]).sort_by("k")
+                live = rows.filter(rows.column(LIVE)).select(["v", "k"]).sort_by("k")
                 assert live == snapshot.scan(["v", "k"], deleted=deleted).read_all().sort_by("k")

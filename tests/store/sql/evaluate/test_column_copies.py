@@ -162,6 +162,7 @@ def test_the_first_query_of_a_newer_version_ends_the_copy(
     [before] = databases()
     run("INSERT INTO t VALUES (-1, 0, 0, 'x')")
     run(_QUERY)
+    settled()
     assert before not in databases()
 
 
@@ -187,6 +188,25 @@ def test_a_transaction_sees_its_own_rows(store: Store, run: Run, monkeypatch: py
         assert len(run(_QUERY)) == 4
         run("ROLLBACK")
         assert len(run(_QUERY)) == 3
+
+
+def test_rows_of_a_transaction_neither_end_a_copy_nor_are_copied(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+    with copied_at_once(monkeypatch) as counts, Session(store, "db") as other:
+        run(_QUERY)
+        before = databases()
+        last_result(other, "BEGIN")
+        last_result(other, "INSERT INTO t VALUES (-1, 9, 0, 'x')")
+        for _ in range(3):
+            found = last_result(other, _QUERY).rows
+            assert found is not None
+            assert found.num_rows == 4
+            assert len(run(_QUERY)) == 3
+        last_result(other, "ROLLBACK")
+    assert counts == [4, 0]
+    assert databases() == before
 
 
 @pytest.mark.parametrize("kind", EVERY_TYPE)
@@ -246,6 +266,33 @@ def test_a_copy_beside_a_table_that_is_read_in_place(
     assert "__source_1" in asked[-1]
 
 
+def test_a_copy_beside_a_table_whose_condition_its_scan_decides(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch, asked: list[str]
+) -> None:
+    """The condition leaves the statement, and names a column that the copied table has, too."""
+    fill(store, run)
+    fill(store, run, "u", rows=300)
+    sql = f"SELECT s, (SELECT count(*) FROM u) AS c FROM t WHERE v > {_ROWS - 3} ORDER BY s"
+    plain = run(sql)
+    with copied_at_once(monkeypatch):
+        run("SELECT sum(v) FROM u WHERE v + 0 >= 0")
+    assert run(sql) == plain
+    assert reads_copy(asked[-1])
+    assert "__source_0" in asked[-1]
+
+
+def test_a_column_with_the_name_of_a_mark(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("CREATE TABLE t (k INT, __LIVE__ BOOLEAN, live BOOLEAN) UNIQUE KEY(k)")
+    run("INSERT INTO t VALUES (1, TRUE, FALSE), (2, FALSE, TRUE), (3, NULL, NULL), (4, TRUE, TRUE)")
+    run("DELETE FROM t WHERE k = 4")
+    sql = "SELECT k, __LIVE__, live FROM t WHERE k + 0 > 0 ORDER BY k"
+    expected = [(1, True, False), (2, False, True), (3, None, None)]
+    assert run(sql) == expected
+    with copied_at_once(monkeypatch) as counts:
+        assert run(sql) == expected
+    assert counts == [1, 0]
+
+
 def test_explain_tells_of_the_copy(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(store, run)
     line = ("  read from a copy of these columns",)
@@ -255,6 +302,10 @@ def test_explain_tells_of_the_copy(store: Store, run: Run, monkeypatch: pytest.M
     assert line not in run("EXPLAIN SELECT s, sum(v) FROM t GROUP BY s")
     run("SET enable_column_copies = false")
     assert line not in run(f"EXPLAIN {_QUERY}")
+    run("SET enable_column_copies = true")
+    with store.snapshot("db.t") as snapshot:
+        ids = ", ".join(map(str, snapshot.tablet_ids()))
+    assert line not in run("EXPLAIN " + _QUERY.replace("FROM t", f"FROM t TABLET({ids})"))
 
 
 def test_an_error_names_the_column_and_not_the_copy(
@@ -371,7 +422,86 @@ def test_a_reader_keeps_a_copy_that_ends(store: Store, run: Run, monkeypatch: py
     run(_QUERY)
     assert databases() == [copy.database]
     held.release(copy, 0.0)
+    settled()
     assert databases() == []
+
+
+def test_a_query_ends_in_a_thread_that_is_at_the_copies(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector may end a suspended query at any point."""
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+    held = copies()
+    with store.snapshot("db.t") as snapshot:
+        copy = held.find(snapshot, ["g", "v"])
+    assert copy is not None
+    with held._lock:
+        held._drop(list(held._copies))
+        held.release(copy, 0.0)
+    settled()
+    until(lambda: not databases())
+
+
+def test_a_database_that_cannot_end_is_tried_again(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+    held, kept = copies(), copies()._connection
+
+    class Short:
+        """A connection without memory for a cursor."""
+
+        def cursor(self) -> None:
+            raise MemoryError("planted")
+
+    monkeypatch.setattr(column_copies, "_RETRY_SECONDS", 0.01)
+    with monkeypatch.context() as patched:
+        patched.setattr(held, "_connection", Short())
+        run("INSERT INTO t VALUES (-1, 0, 0, 'x')")
+        assert len(run(_QUERY)) == 3
+        assert held.sizes() == (0, 0)
+        assert not held.wait(0.05)
+    assert held._connection is kept
+    settled()
+    assert databases() == []
+
+
+def test_copies_of_a_database_that_has_ended_are_forgotten(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+    ended = copies()
+    text = "SELECT to_json(c)::VARCHAR FROM s"
+    schema = pa.schema([("c", pa.struct([("at", pa.timestamp("s"))]))])
+    beyond = pa.record_batch([pa.array([{"at": 10**18}], schema.field(0).type)], schema=schema)
+    source = duck.Source(schema, lambda: pa.RecordBatchReader.from_batches(schema, [beyond]))
+    if duckdb.__version__ < "2":
+        pytest.skip("DuckDB 1 reads this value without an error")
+    with pytest.raises(StoreError, match="cannot be evaluated"):
+        duck.run(connections.connect(), text, {"s": source}, has_largeint=False, zone="UTC")
+    until(lambda: ended._thread is None)
+    assert copies() is not ended
+    with copied_at_once(monkeypatch) as counts:
+        assert len(run(_QUERY)) == 3
+    assert counts == [1, 0]
+
+
+def test_a_forked_process_leaves_the_copies_of_its_parent(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+    with monkeypatch.context() as patched:
+        patched.setattr(copies(), "_pid", 0)
+        memory_limit.release()
+    assert len(databases()) == 1
 
 
 def test_a_copy_that_fails_leaves_nothing(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,7 +537,14 @@ def test_a_query_without_memory_ends_copies(store: Store, run: Run, monkeypatch:
     fill(store, run)
     with copied_at_once(monkeypatch):
         run(_QUERY)
-    assert isinstance(duck.translated(duckdb.OutOfMemoryException("planted")), UnavailableError)
+
+    def fail(*_: object, **__: object) -> None:
+        raise duckdb.OutOfMemoryException("planted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(duck, "_registered", fail)
+        with pytest.raises(UnavailableError, match="more memory than its limit"):
+            run("SELECT a.g, b.v FROM t a JOIN t b ON a.k = b.v WHERE a.v + 0 >= 0")
     assert databases() == []
 
 
@@ -449,7 +586,7 @@ def test_a_table_whose_copies_are_hardly_used_is_copied_later(
         with copies()._lock:
             shares.append(copies()._asked[table].share)
             for copy in copies()._copies.values():
-                copy.seconds, copy.saved = 1.0, 0.0
+                copy.seconds, copy.read_seconds = 1.0, 0.0
         run(f"INSERT INTO t VALUES ({-1 - number}, 0, 0, 'x')")
     assert shares == [0.25, 0.5, 1.0, 2.0]
 
