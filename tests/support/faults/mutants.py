@@ -123,6 +123,12 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/store/sql/test_select.py",
     ),
     "store/segment": ("tests/store/segment", "tests/store/load", "tests/crash/test_sync_order.py"),
+    "store/sql/evaluate": (
+        "tests/store/sql/evaluate",
+        "tests/store/sql/test_select.py",
+        "tests/store/sql/translate/test_join_sources.py",
+        "tests/store/sql/test_logic.py",
+    ),
     "store/sql/session/privileges.py": (
         "tests/store/catalog/test_privileges.py",
         "tests/cli/mysql/test_privileges.py",
