@@ -231,7 +231,7 @@ class ColumnCopies:
                 self._held += 1
             else:
                 self._ending.append(copy.database)
-        self._changed.notify_all()
+                self._changed.notify_all()
 
     def note(self, reads: Sequence[Read], seconds: float, open_rows: OpenRows) -> None:
         """Notes what a query scanned without a copy, and has copies made that are worth it.
