@@ -231,7 +231,7 @@ class ColumnCopies:
                 self._held += 1
             else:
                 self._ending.append(copy.database)
-                self._changed.notify_all()
+            self._changed.notify_all()  # the thread looks more often while dropped copies are read
 
     def note(self, reads: Sequence[Read], seconds: float, open_rows: OpenRows) -> None:
         """Notes what a query scanned without a copy, and has copies made that are worth it.
@@ -400,6 +400,7 @@ class ColumnCopies:
             _log.debug("copy %s does not end yet: %s", databases[ended], error)
         with self._lock:
             self._ending += databases[ended:]
+            self._changed.notify_all()
         return ended == len(databases)
 
     def _make(self, order: _Order) -> None:
