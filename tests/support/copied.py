@@ -16,9 +16,10 @@ _SECONDS = 60.0
 
 def copies() -> ColumnCopies:
     """The copies of queries without memory of their own."""
-    connections.connect().close()
-    [found] = [each for each in connections.column_copies() if each.bytes_max]
-    return found
+    connection = connections.connect()
+    connection.close()
+    assert connection.copies is not None
+    return connection.copies
 
 
 def settled() -> ColumnCopies:

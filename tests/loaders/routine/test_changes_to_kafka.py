@@ -307,8 +307,8 @@ def test_a_store_that_reads_the_topic_of_another_one_is_its_copy(
         expected = dicts(session, "SELECT id, v, CAST(n AS DECIMAL(20, 4)) n FROM t ORDER BY id")
 
     def copied() -> list[dict[str, Any]]:
-        if not second.ask("SHOW TABLES FROM copy"):
-            return []
+        if not second.ask("SHOW TABLES FROM copy") or len(second.ask("DESC copy.t")) < 3:
+            return []  # its columns come with the events that have them
         return second.ask("SELECT id, v, CAST(n AS DECIMAL(20, 4)) n FROM copy.t ORDER BY id")
 
     wait_until(lambda: copied() == expected, f"the copy, seed {seed}", lambda: f"{copied()} {expected}")
