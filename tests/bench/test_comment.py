@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.children import MODULES, ROOT
+from tests.support.streams.served import served
 
 WORKFLOW = (ROOT / ".github" / "workflows" / "bench.yml").read_text()
 TABLE = "| workload | before |\n| --- | --- |\n| scan | 1 ms |\n"
@@ -74,12 +74,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def comments() -> Iterator[Comments]:
-    with Comments() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with served(Comments()) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def step() -> str:

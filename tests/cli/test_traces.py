@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -23,6 +22,7 @@ from seqstore.loaders.stream_load import stream_load
 from seqstore.store.sql import Session
 from tests.support.children import MODULES
 from tests.support.http_server import ServerProcess
+from tests.support.streams.served import served
 
 CREATE = "CREATE TABLE db.t (k INT NULL, v INT NOT NULL) UNIQUE KEY(k)"
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -115,12 +115,8 @@ class _Collector(HTTPServer):
 
 @pytest.fixture
 def collector() -> Iterator[_Collector]:
-    with _Collector() as found:
-        thread = threading.Thread(target=found.serve_forever)
-        thread.start()
+    with served(_Collector()) as found:
         yield found
-        found.shutdown()
-        thread.join()
 
 
 def test_a_server_sends_its_loads_to_the_collector_below_the_span_of_the_client(

@@ -172,7 +172,7 @@ def run(
     kinds: Sequence[str | None] = (),
     needs_counts: bool = False,
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
-    """Starts a rendered statement.
+    """Starts a rendered statement. In a server the caller waits for room before (`memory_limit`).
 
     Args:
         sources: by the name under which the statement reads them, in the schema `temp.main`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session
 from seqstore.store.sql.evaluate import column_copies, connections, duck, select
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy
 from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.copied import copied_at_once, copies, settled
@@ -60,12 +60,6 @@ def without_copies_of_other_tests() -> None:
 
 
 @pytest.fixture
-def session(store: Store) -> Iterator[Session]:
-    with Session(store, "db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def run(session: Session) -> Run:
     def rows(sql: str) -> list[tuple[Any, ...]]:
         found = last_result(session, sql).rows
@@ -93,6 +87,21 @@ def fill(store: Store, run: Run, name: str = "t", rows: int = _ROWS) -> None:
     keys = np.arange(rows)
     texts = pa.array([f"text {key}" for key in keys])
     store.table(f"db.{name}").upsert(pa.table({"k": keys, "g": keys % 3, "v": keys, "s": texts}))
+
+
+def fill_and_copy(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the table `t` and a copy of its columns `g` and `v`."""
+    fill(store, run)
+    with copied_at_once(monkeypatch):
+        run(_QUERY)
+
+
+def held_copy(store: Store) -> Copy:
+    """The copy of `fill_and_copy`, as a query that reads it holds it."""
+    with store.snapshot("db.t") as snapshot:
+        copy = copies().find(snapshot, ["g", "v"])
+    assert copy is not None
+    return copy
 
 
 def reads_copy(sql: str) -> bool:
@@ -156,9 +165,7 @@ def test_deleted_and_replaced_rows_are_not_copied(
 def test_the_first_query_of_a_newer_version_ends_the_copy(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     [before] = databases()
     run("INSERT INTO t VALUES (-1, 0, 0, 'x')")
     run(_QUERY)
@@ -180,9 +187,8 @@ def test_an_older_version_is_read_without_the_copy_of_a_newer_one(
 
 
 def test_a_transaction_sees_its_own_rows(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, run)
+    fill_and_copy(store, run, monkeypatch)
     with copied_at_once(monkeypatch):
-        run(_QUERY)
         run("BEGIN")
         run("INSERT INTO t VALUES (-1, 9, 0, 'x')")
         assert len(run(_QUERY)) == 4
@@ -323,9 +329,7 @@ def test_an_error_names_the_column_and_not_the_copy(
 
 
 def test_users_cannot_name_a_copy(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     [database] = databases()
     for name in (f"{database}.main.{column_copies.TABLE}", f"{database}.{column_copies.TABLE}"):
         with pytest.raises(StoreError, match=r"no catalog|does not exist|no database|Unknown database"):
@@ -399,9 +403,7 @@ def test_a_shortage_of_memory_ends_copies_and_their_readers_go_on(
 def test_a_copy_that_is_not_used_ends_by_itself(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     assert len(databases()) == 1
     monkeypatch.setattr(column_copies, "_UNUSED_SECONDS", 0.05)
     with copies()._changed:
@@ -411,13 +413,8 @@ def test_a_copy_that_is_not_used_ends_by_itself(
 
 
 def test_a_reader_keeps_a_copy_that_ends(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
-    held = copies()
-    with store.snapshot("db.t") as snapshot:
-        copy = held.find(snapshot, ["g", "v"])
-    assert copy is not None
+    fill_and_copy(store, run, monkeypatch)
+    held, copy = copies(), held_copy(store)
     run("INSERT INTO t VALUES (-1, 0, 0, 'x')")
     run(_QUERY)
     assert databases() == [copy.database]
@@ -430,13 +427,8 @@ def test_a_query_ends_in_a_thread_that_is_at_the_copies(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The garbage collector may end a suspended query at any point."""
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
-    held = copies()
-    with store.snapshot("db.t") as snapshot:
-        copy = held.find(snapshot, ["g", "v"])
-    assert copy is not None
+    fill_and_copy(store, run, monkeypatch)
+    held, copy = copies(), held_copy(store)
     with held._lock:
         held._drop(list(held._copies))
         held.release(copy, 0.0)
@@ -447,9 +439,7 @@ def test_a_query_ends_in_a_thread_that_is_at_the_copies(
 def test_a_database_that_cannot_end_is_tried_again(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     held, kept = copies(), copies()._connection
 
     class Short:
@@ -473,9 +463,7 @@ def test_a_database_that_cannot_end_is_tried_again(
 def test_copies_of_a_database_that_has_ended_are_forgotten(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     ended = copies()
     text = "SELECT to_json(c)::VARCHAR FROM s"
     schema = pa.schema([("c", pa.struct([("at", pa.timestamp("s"))]))])
@@ -495,9 +483,7 @@ def test_copies_of_a_database_that_has_ended_are_forgotten(
 def test_a_forked_process_leaves_the_copies_of_its_parent(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
     with monkeypatch.context() as patched:
         patched.setattr(copies(), "_pid", 0)
         memory_limit.release()
@@ -534,9 +520,7 @@ def test_rows_that_cannot_be_copied_fail_no_query(
 
 
 def test_a_query_without_memory_ends_copies(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store, run)
-    with copied_at_once(monkeypatch):
-        run(_QUERY)
+    fill_and_copy(store, run, monkeypatch)
 
     def fail(*_: object, **__: object) -> None:
         raise duckdb.OutOfMemoryException("planted")
