@@ -1,11 +1,13 @@
 """HTTP connections whose replies are all JSON, also to requests that are no HTTP.
 
-Two cases extend aiohttp's connections. A request that cannot be parsed is answered with a Status and a
+Three cases extend aiohttp's connections. A request that cannot be parsed is answered with a Status and a
 Message. A client that closes its side in the middle of a body (of a wrong length) still receives its reply.
+A connection that finds no memory for received bytes waits for it: asyncio would end it without a reply.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any, Final
 
@@ -14,13 +16,15 @@ from aiohttp import web
 from seqstore.cli.clients.entrance import Entrance
 from seqstore.cli.server.replies import failure
 from seqstore.cli.web.bodies import BodyLimits
+from seqstore.store.runtime.memory_limit import with_memory
 
 logger = logging.getLogger("seqstore.http")
 _LOGGED_CHARACTERS: Final = 200
+_READ_BYTES: Final = 256 << 10  # at most at a time
 
 
-class Connection(web.RequestHandler):  # type: ignore[misc]
-    """One client connection.
+class Connection(web.RequestHandler, asyncio.BufferedProtocol):  # type: ignore[misc]
+    """One client connection. It receives into the buffer of its server, which all connections share.
 
     Attributes:
         is_cut: the client has closed its side before the end of the request.
@@ -61,7 +65,19 @@ class Connection(web.RequestHandler):  # type: ignore[misc]
         transport.write(head.encode() + b"\r\nContent-Type: application/json\r\n\r\n" + body)
         transport.close()
 
-    def connection_lost(self, exc: BaseException | None) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns the buffer of the server: `buffer_updated` follows before another connection reads."""
+        return self.server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Takes received bytes from the buffer.
+
+        Raises:
+            UnavailableError: there is no memory for them for two seconds; the connection ends.
+        """
+        self.data_received(with_memory(self.server.buffer[:nbytes].tobytes))
+
+    def connection_lost(self, exc: Exception | None) -> None:
         self.is_ended = True
         super().connection_lost(exc)
         self.server.count()
@@ -108,6 +124,7 @@ class Server(web.Server):  # type: ignore[misc]
 
     Attributes:
         body_limits: of bodies that are read as a whole.
+        buffer: for the bytes that a connection is receiving.
     """
 
     def __init__(
@@ -121,6 +138,7 @@ class Server(web.Server):  # type: ignore[misc]
     ) -> None:
         super().__init__(handler, request_factory=self._make_known)
         self.body_limits = body_limits if body_limits is not None else BodyLimits()
+        self.buffer = memoryview(bytearray(_READ_BYTES))
         self._entrance = entrance
         self._connections_max = connections_max
         self._options = options

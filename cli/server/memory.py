@@ -4,6 +4,9 @@ A load allocates and frees blocks of many megabytes, in many threads. By default
 size up to which it keeps freed blocks, in an arena for each thread. Arrow's and DuckDB's own allocators keep
 address space that they may use again, which the memory limit must count (`runtime.memory_limit`). So large
 blocks are mapped, and unmapped when they are freed; Arrow allocates them there too.
+
+The allocator of DuckDB keeps no caches of threads: a thread whose cache found no memory ends the process with
+SIGSEGV when it becomes idle (jemalloc's `thread.idle`, DuckDB 2.0).
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ _LARGE_BYTES: Final = 1 << 20
 _KEPT_BYTES: Final = 8 << 20
 _ARENAS: Final = 4
 # The libraries read these when they are loaded.
-_ENVIRONMENT: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "DUCKDB_JE_MALLOC_CONF": "retain:false"}
+_ENVIRONMENT: Final = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "DUCKDB_JE_MALLOC_CONF": "retain:false,tcache:false",
+}
 
 
 def keep_little_freed_memory() -> None:

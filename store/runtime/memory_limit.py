@@ -21,6 +21,7 @@ The limit works on Linux; other systems have only that of DuckDB.
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import logging
 import math
@@ -64,6 +65,7 @@ _CGROUP_FILES: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memo
 _SHARE_OF_MACHINE: Final = 0.8
 
 
+@functools.cache  # sessions without a limit ask before each query
 def machine_bytes() -> int:
     """Returns the memory that the process may use: that of the machine, or of its control group."""
     found = os.sysconf("SC_PHYS_PAGES") * _PAGE

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -54,6 +55,8 @@ GREEDY = (
     "SELECT upper(repeat(v, 1000000)) FROM db.t",
     "INSERT INTO db.other SELECT k, repeat('a', 60000000) FROM db.t",
 )
+# gRPC says it in its own words where it finds no memory for a thread.
+_REFUSED = re.compile("memory|Threadpool Exhausted", re.IGNORECASE)
 LONG_DATA = "64 MB by COM_STMT_SEND_LONG_DATA"
 LOAD = "columns: k, w, v=repeat(w, 60000000)"
 
@@ -201,7 +204,7 @@ class Others:
             try:
                 next(requests)
             except Exception as error:
-                if "memory" in str(error).lower():  # a moment without any; the client goes on
+                if _REFUSED.search(str(error)):  # a moment without memory; the client goes on
                     self.refusals += 1
                     requests = kind()
                     continue
@@ -282,6 +285,28 @@ def test_greedy_statements_fail_and_others_have_answers(
     assert set(others.answers) == others.kinds, told
     assert all("Lost connection" not in each for each in outcomes), told
     assert any("memory" in each for each in outcomes), told
+
+
+def test_the_allocator_of_duckdb_keeps_no_caches_of_threads() -> None:
+    """A thread whose cache had found no memory ended the process when it became idle."""
+    code = """if True:
+        import ctypes
+        from seqstore.cli.server.memory import keep_little_freed_memory
+
+        keep_little_freed_memory()
+        import _duckdb
+
+        library = ctypes.CDLL(_duckdb.__file__)
+        if not hasattr(library, "duckdb_je_mallctl"):
+            raise SystemExit("this build has another allocator")
+        found, size = ctypes.c_bool(True), ctypes.c_size_t(1)
+        asked = library.duckdb_je_mallctl(b"opt.tcache", ctypes.byref(found), ctypes.byref(size), None, 0)
+        print(asked, found.value)
+    """
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if "another allocator" in run.stderr:
+        pytest.skip(run.stderr)
+    assert run.stdout.split() == ["0", "False"], run.stderr
 
 
 def test_a_server_that_is_ended_by_a_signal_logs_its_threads(server: ServerProcess) -> None:

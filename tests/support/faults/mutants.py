@@ -66,6 +66,17 @@ _HEART: Final = (
 )
 _SECONDS_MAX: Final = 30.0  # of the tests of one file for one mutant, as they were recorded
 _FIRST: Final = 3  # tests that noticed most so far, which run before the short ones
+# Tests of the engine as a whole, for what the tests of its layer did not notice.
+_WHOLE: Final = (
+    "tests/store/transaction",
+    "tests/store/conflict",
+    "tests/store/ddl",
+    "tests/store/load",
+    "tests/loaders/test_schema_evolution.py",
+    "tests/stateful",
+    "tests/concurrency",
+    "tests/crash",
+)
 # Folder or module -> its tests. The longest name that fits decides.
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "loaders": ("tests/loaders/test_*.py",),
@@ -192,12 +203,12 @@ class Result:
 
 
 def files_of_tests(module: str) -> list[str]:
-    """The files with the tests of a module: a file of its name first, then those of its layer."""
+    """The files with the tests of a module: a file of its name first, those of its layer, those of all."""
     layers = [name for name in TESTS if module == name or module.startswith(f"{name}/")]
     if not layers:
         raise SystemExit(f"{module}: no tests are named for its layer in {Path(__file__).name}")
     found = sorted(ROOT.joinpath("tests").rglob(f"test_{Path(module).stem.removeprefix('test_')}.py"))
-    for name in TESTS[max(layers, key=len)]:
+    for name in (*TESTS[max(layers, key=len)], *(_WHOLE if module.startswith("store/") else ())):
         found += (
             sorted((ROOT / name).rglob("test_*.py")) if (ROOT / name).is_dir() else sorted(ROOT.glob(name))
         )
