@@ -25,6 +25,8 @@ def _make(path: Path) -> Store:
     columns = [Column("k", parse_type("VARCHAR(32)"), nullable=False)]
     columns += [Column(name, parse_type("VARCHAR(128)"), nullable=False) for name in FIELDS]
     store.create_table(_NAME, TableSchema.create(columns, ["k"]))
+    with Session(store, "ycsb") as session:  # statements of several clients share a version
+        list(session.execute("ALTER TABLE usertable SET ('group_commit_mode' = 'sync_mode')"))
     return store
 
 
@@ -109,7 +111,7 @@ class SeqstoreMysql(RecordStore):
     """`seqstore serve` in a process of its own."""
 
     name = "seqstore-mysql"
-    setup = "seqstore serve with one worker; pymysql, SQL texts"
+    setup = "seqstore serve with one worker; group_commit_mode = sync_mode; pymysql, SQL texts"
     module = package = "pymysql"
 
     def __init__(self, path: Path) -> None:

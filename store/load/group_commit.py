@@ -2,13 +2,9 @@
 
 1. A stream load, or an INSERT of values, reads, maps and checks its rows as ever, and decides on its own
    ratio; nothing is written.
-2. Its rows join the group of its table. The first member is the leader: it publishes at once the rows of all
-   members that wait. Later members are the followers of the next group, whose first member leads it. So a
-   member waits for at most one publish before its own, and no timer runs.
-   CSV bodies of one header set are read as one member (loaders.joined_bodies).
+2. Its rows join the group of its table, whose leader publishes the rows of all members that wait
+   (runtime.led_groups). CSV bodies of one header set are read as one member (loaders.joined_bodies).
 3. Every member receives the transaction's id and label. When the publish fails, all of its members fail.
-   A member whose statement is ended leaves the group, unless its rows are being published already; the end of
-   the leader's statement is none of the others'.
 
 Rows lie in the order in which their loads joined; sequence and delete sign decide as in any load (G11). Both
 modes answer when the rows are durable and visible: for `async_mode` that is earlier than it promises (G7).
@@ -19,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -29,20 +25,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.load.load import Load, LoadResult, WriteResult
 from seqstore.store.load.loadable_table import LoadableTable
-from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.runtime.led_groups import LedGroup, Member
 from seqstore.store.segment.checked_rows import CheckedRows
 
 LABEL_PREFIX: Final = "group_commit_"
 RATIO_ROWS_MAX: Final = 10_000  # G10
 _MEMBER_BYTES_MAX: Final = 8 << 20
 _GROUP_ROWS_MAX: Final = 500_000
-_LOOK_SECONDS: Final = 0.2  # a member that waits looks so often whether its statement was ended
 
-_groups: weakref.WeakKeyDictionary[LoadableTable, _Group] = weakref.WeakKeyDictionary()
+_groups: weakref.WeakKeyDictionary[LoadableTable, LedGroup[_Member]] = weakref.WeakKeyDictionary()
 _groups_lock = new_lock()
 
 
@@ -129,8 +123,10 @@ class GroupedLoad:
         """
         if not self.is_grouped:
             return self._load.commit()
-        member = _Member(self._rows, self._load.revision, loads, self._filtered)
-        result = _group_of(self._table).join(member, self._begin)
+        member = _Member(self._rows, self._load.revision, self._begin, loads, self._filtered)
+        _group_of(self._table).join(member)
+        result = member.result
+        assert result is not None
         self.txn_id, self.label = result.txn_id, result.label
         own = member.row_count
         return replace(
@@ -150,124 +146,59 @@ class GroupedLoad:
         self._load.abort(str(error) if error else "left without commit")
 
 
-class _Member:
-    """One load in a group, or several that were read as one."""
+class _Member(Member):
+    """One load in a group, or several that were read as one.
 
-    def __init__(self, rows: Sequence[CheckedRows], revision: int, loads: int = 1, filtered: int = 0) -> None:
+    Args:
+        begin: begins the load that publishes the rows of a group, where this member leads it.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[CheckedRows],
+        revision: int,
+        begin: Callable[[], Load],
+        loads: int = 1,
+        filtered: int = 0,
+    ) -> None:
+        super().__init__()
         self.rows = rows
         self.filtered = filtered
         self.revision = revision
+        self.begin = begin
         self.loads = loads
-        self.ended_before = 0  # publishes of the group that were over when it joined
-        self.woken = threading.Event()
         self.result: LoadResult | None = None
-        self.error: BaseException | None = None
 
     @property
     def row_count(self) -> int:
         return sum(map(len, self.rows))
 
 
-class _Group:
-    """The members of one table that wait, and their leader."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[_Member] = deque()
-        self._is_led = False
-        self._begun = self._ended = 0  # publishes
-
-    def join(self, member: _Member, begin: Callable[[], Load]) -> LoadResult:
-        """Publishes the member's rows together with those of others.
-
-        Raises:
-            StoreError: they are not visible.
-        """
-        with self._lock:
-            member.ended_before = self._ended
-            self._waiting.append(member)
-            leads, self._is_led = not self._is_led, True
-        if not leads:
-            self._wait(member)
-        if member.result is None and member.error is None:
-            self._lead(member, begin)
-        if member.error is not None:
-            raise member.error
-        assert member.result is not None
-        return member.result
-
-    def _wait(self, member: _Member) -> None:
-        """Waits until the member leads or has its outcome."""
-        while not member.woken.wait(_LOOK_SECONDS):
-            try:
-                cancellation.check()
-            except StoreError:
-                with self._lock:
-                    if not member.woken.is_set() and member in self._waiting:
-                        self._waiting.remove(member)
-                        raise
-
-    def _lead(self, member: _Member, begin: Callable[[], Load]) -> None:
-        try:
-            cancellation.check()
-        except StoreError:
-            with self._lock:
-                self._waiting.remove(member)
-            self._pass_on()
-            raise
-        members = self._gather()
-        try:
-            with cancellation.within(None):
-                result = _publish(members, begin)
-        except BaseException as error:
-            told = error if isinstance(error, StoreError) else UnavailableError(repr(error), kind="commit")
-            for member in members:
-                member.error = told
-        else:
-            for member in members:
-                member.result = result
-        finally:
-            with self._lock:
-                self._ended += 1
-            for member in members[1:]:
-                member.woken.set()
-            self._pass_on()
-
-    def _gather(self) -> list[_Member]:
-        """Members for one transaction, oldest first: the leader and those behind it."""
-        with self._lock:
-            members = [self._waiting.popleft()]
-            rows = members[0].row_count
-            while self._waiting:
-                rows += self._waiting[0].row_count
-                if rows > _GROUP_ROWS_MAX or self._waiting[0].revision != members[0].revision:
-                    break
-                members.append(self._waiting.popleft())
-            waits = [self._begun - member.ended_before for member in members for _ in range(member.loads)]
-            self._begun += 1
-        counts.tell(waits)
-        return members
-
-    def _pass_on(self) -> None:
-        with self._lock:
-            if self._waiting:
-                self._waiting[0].woken.set()
-            else:
-                self._is_led = False
+def _fitting(members: Sequence[_Member]) -> int:
+    """Returns how many members, the first ones, one transaction takes."""
+    rows = 0
+    for count, member in enumerate(members):
+        rows += member.row_count
+        if count and (rows > _GROUP_ROWS_MAX or member.revision != members[0].revision):
+            return count
+    return len(members)
 
 
-def _group_of(table: LoadableTable) -> _Group:
+def _group_of(table: LoadableTable) -> LedGroup[_Member]:
     with _groups_lock:
-        return _groups.setdefault(table, _Group())
+        return _groups.setdefault(table, LedGroup(_publish, _fitting))
 
 
-def _publish(members: Sequence[_Member], begin: Callable[[], Load]) -> LoadResult:
-    with begin() as load:
+def _publish(members: Sequence[_Member]) -> None:
+    counts.tell([member.waits for member in members for _ in range(member.loads)])
+    with members[0].begin() as load:
         load.require_revision(members[0].revision)
         for joined in _joined([rows for member in members for rows in member.rows]):
             load.write_checked(joined)
         load.note_filtered(sum(member.filtered for member in members))
-        return load.commit()
+        result = load.commit()
+    for member in members:
+        member.result = result
 
 
 def _joined(rows: Sequence[CheckedRows]) -> list[CheckedRows]:

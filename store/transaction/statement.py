@@ -14,8 +14,8 @@ that has just met conflicts on a table takes the lock before the first attempt o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -90,31 +90,13 @@ class _Statement:
 
     def attempt(self) -> DmlResult:
         """Runs the statement once, on a new snapshot."""
-        table, options, concurrency = self.table, self.options, self.mode
-        with ExitStack() as held:
-            if concurrency == ConcurrencyMode.SERIAL:
-                seconds = options.lock_seconds
-                seconds = table.settings.update_lock_seconds if seconds is None else seconds
-                held.enter_context(update_lock(lock_directory(table.catalog), table.id, seconds))
-                concurrency = ConcurrencyMode.OPTIMISTIC  # loads take no lock, and are still checked
+        table, options = self.table, self.options
+        with lock_of_updates(table, options, self.mode) as concurrency:
             if options.txn_app_id is not None:
                 app = find_app(table.catalog, table.id, options.txn_app_id, options.txn_version)
                 if app is not None and app.is_duplicate:
                     return DmlResult(app.seen_txn, "", app.first_version, 0, 0, (app.skipped,), DUPLICATE)
-            chosen = TransactionOptions(
-                isolation=options.isolation,
-                label=options.label,
-                concurrency=concurrency,
-                operation=options.operation,
-                txn_app_id=options.txn_app_id,
-                txn_version=options.txn_version,
-                label_prefix=options.label_prefix,
-                reads_own_writes=False,  # one statement reads before it writes
-            )
-            known = {table.name: table}
-            with Transaction(table.catalog, table.settings, known.__getitem__, chosen) as transaction:
-                opened = transaction.table(table.name)
-                opened.begin_write()
+            with statement_transaction(table, options, concurrency) as (transaction, opened):
                 matched, _ = self.work(opened)
                 done = transaction.commit()
         changed, warnings = done.rows_changed, tuple(opened.warnings)
@@ -122,3 +104,37 @@ class _Statement:
             warnings += (lowered_warning(matched - changed, f"{matched} matched rows"),)
         version = done.versions.get(table.name, opened.version)
         return DmlResult(done.txn_id, done.label, version, matched, changed, warnings)
+
+
+@contextmanager
+def lock_of_updates(table: LoadableTable, options: DmlOptions, mode: ConcurrencyMode) -> Iterator[str]:
+    """Holds the update lock of a table where updates are serial; yields how its transaction is checked."""
+    if mode != ConcurrencyMode.SERIAL:
+        yield mode
+        return
+    seconds = options.lock_seconds
+    seconds = table.settings.update_lock_seconds if seconds is None else seconds
+    with update_lock(lock_directory(table.catalog), table.id, seconds):
+        yield ConcurrencyMode.OPTIMISTIC  # loads take no lock, and are still checked
+
+
+@contextmanager
+def statement_transaction(
+    table: LoadableTable, options: DmlOptions, concurrency: str
+) -> Iterator[tuple[Transaction, TransactionTable]]:
+    """Begins a transaction that writes one table; yields it, and the table as it sees it."""
+    chosen = TransactionOptions(
+        isolation=options.isolation,
+        label=options.label,
+        concurrency=concurrency,
+        operation=options.operation,
+        txn_app_id=options.txn_app_id,
+        txn_version=options.txn_version,
+        label_prefix=options.label_prefix,
+        reads_own_writes=False,  # one statement reads before it writes
+    )
+    known = {table.name: table}
+    with Transaction(table.catalog, table.settings, known.__getitem__, chosen) as transaction:
+        opened = transaction.table(table.name)
+        opened.begin_write()
+        yield transaction, opened

@@ -11,6 +11,7 @@ from typing import Final
 from seqstore.store.catalog.transaction_record import check_client_label
 from seqstore.store.conflict.read_set import SUBQUERY
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.properties import GROUP_COMMIT_OFF
 from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse import statement_values as st
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
@@ -35,11 +36,12 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.translate.relations import mentioned_tables
-from seqstore.store.sql.write.changed_rows import key_predicate
+from seqstore.store.sql.write.changed_rows import key_predicate, one_key
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
 from seqstore.store.table import Table
+from seqstore.store.transaction.joined_statements import run_joined
 from seqstore.store.transaction.merge_builder import Outcome
 from seqstore.store.transaction.statement import Work, run_statement
 from seqstore.store.transaction.transaction import Transaction
@@ -264,7 +266,18 @@ def _change(statement: DmlStatement, session: Session) -> Result:
         with session.within(opened) as open_query:
             return run_change(statement, opened, open_query)
 
-    return _run_change(statement.table, operation, change, session)
+    return _run_change(
+        statement.table, operation, change, session, joined_key=_joined_key(statement, session)
+    )
+
+
+def _joined_key(statement: DmlStatement, session: Session) -> tuple[object, ...] | None:
+    """Returns the key of a statement that may join others in one transaction (G14), None for all others."""
+    if isinstance(statement, MergeStatement) or session.transaction is not None:
+        return None
+    schema = session.table(statement.table).schema
+    mode = session.variables.get(names.GROUP_COMMIT) or schema.group_commit
+    return one_key(statement.tree, schema) if mode != GROUP_COMMIT_OFF else None
 
 
 def _hides_target(statement: MergeStatement, session: Session) -> bool:
@@ -306,16 +319,30 @@ def _delete_by_predicate(statement: DeleteStatement, session: Session) -> Result
 
 
 def _run_change(
-    table: st.TableName, operation: str, change: Work, session: Session, label: str | None = None
+    table: st.TableName,
+    operation: str,
+    change: Work,
+    session: Session,
+    label: str | None = None,
+    *,
+    joined_key: tuple[object, ...] | None = None,
 ) -> Result:
-    """Runs a statement that reads and writes one table, alone or within the session's transaction."""
+    """Runs a statement that reads and writes one table, alone or within the session's transaction.
+
+    Args:
+        joined_key: the statement changes the row of this key, and may share a transaction with statements
+            of other keys.
+    """
     transaction = session.transactions.current
     if transaction is not None:
         return _change_within(transaction, table, change, session)
     prefix = f"{operation.lower()}_"
     options = session.variables.dml_options(operation, label=label, label_prefix=prefix)
     options = replace(options, isolation=session.transactions.isolation())
-    done = run_statement(session.table(table), change, options)
+    if joined_key is not None and options.txn_app_id is None:
+        done = run_joined(session.table(table), joined_key, change, options)
+    else:
+        done = run_statement(session.table(table), change, options)
     info = write_info(done.label, done.status, done.txn_id)
     return Result(affected_rows=done.rows_changed, info=info, warnings=done.warnings)
 

@@ -50,7 +50,7 @@ def place_source(relation: Relation, nodes: Sequence[exp.Table], table: SourceTa
         replacement: exp.Expr = source
         if table.largeint or table.is_marked or table.has_more:
             items = (_source_item(name, is_largeint=name in table.largeint) for name in table.columns)
-            inner = exp.select(*items).from_(source)
+            inner = exp.select(*items, copy=False).from_(source, copy=False)
             if table.is_marked:
                 inner = inner.where(exp.column(LIVE, quoted=True), copy=False)
             replacement = inner.subquery(alias=alias, copy=False)

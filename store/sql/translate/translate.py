@@ -200,7 +200,7 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             heading = item.name
         else:
             heading = (headings[place] if headings is not None and is_written else _text(item)).strip()
-        named.append(exp.alias_(item, heading or item.name, quoted=True))
+        named.append(exp.alias_(item, heading or item.name, quoted=True, copy=False))
     select.set("expressions", named)
 
 

@@ -14,6 +14,7 @@ Several source rows may match one row of the target. Its rows become one:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
@@ -23,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.schema.column import SEQUENCE_COL, VERSION_COL
+from seqstore.store.schema.column import SEQUENCE_COL, VERSION_COL, Column
 from seqstore.store.schema.column_groups import replaced_with
 from seqstore.store.schema.partitions import any_partition_filter, partition_named
 from seqstore.store.schema.table_schema import TableSchema
@@ -166,6 +167,8 @@ def _invalid_assignment(found: str, kind: str = "bad_assignment") -> InvalidInpu
 
 
 _TEXT = parse_type("STRING")
+_INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _AT = "__at__"
 
 
@@ -280,6 +283,44 @@ def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
     return found & any_partition_filter(schema, named)
 
 
+def one_key(tree: exp.Expr, schema: TableSchema) -> tuple[object, ...] | None:
+    """Returns the key of an UPDATE or DELETE that changes the row of one key, if its conditions hold.
+
+    Statements of different keys read none of each other's rows. None for all others, among them those that
+    assign the sequence and may leave the row as it is, and those whose key has other types than integers,
+    dates and texts: two texts may mean one moment.
+    """
+    where = tree.args.get("where")
+    if where is None or schema.is_duplicate or schema.groups or has_sources(tree) or tree.find(exp.Select):
+        return None
+    if tree.args.get("limit") or tree.args.get("order"):
+        return None
+    assigned = {item.this.name.lower() for item in tree.expressions if isinstance(item, exp.EQ)}
+    if {(schema.sequence_column or SEQUENCE_COL).lower(), SEQUENCE_COL.lower()} & assigned:
+        return None
+    given: dict[str, object] = {}
+    for condition in where.this.flatten() if isinstance(where.this, exp.And) else (where.this,):
+        if isinstance(condition, exp.EQ) and isinstance(condition.this, exp.Column):
+            column = schema.find(condition.this.name)
+            value = _key_value(column, condition.expression) if column is not None else None
+            if column is not None and value is not None:
+                given[column.name] = value
+    return tuple(given[name] for name in schema.key) if given.keys() >= {*schema.key} else None
+
+
+def _key_value(column: Column, value: exp.Expr) -> object:
+    """Returns the value that equals a literal, None where several might."""
+    sign = "-" if isinstance(value, exp.Neg) else ""
+    literal = value.this if sign else value
+    if not isinstance(literal, exp.Literal):
+        return None
+    if column.type.name in _INTEGERS:
+        return try_cast(pa.array([sign + literal.name]), column.type).values[0].as_py()
+    is_date = column.type.name == "DATE" and bool(_DATE.fullmatch(literal.name))
+    is_text = column.type.name == "VARCHAR"
+    return literal.name if literal.is_string and (is_date or is_text) else None
+
+
 def _is_always_true(condition: exp.Expr, open_query: OpenQuery) -> bool:
     """Returns whether a condition without columns holds, such as `1 = 1` (D17)."""
     if condition.find(exp.Column, exp.Select):
@@ -296,7 +337,8 @@ def _select(
     for source in sources:
         own = _taken_joins(source)
         joins += [exp.Join(this=source, kind="CROSS"), *own]
-    select = exp.select(*numbered(items)).from_(tree.this)
+    named = [exp.alias_(item, f"v{number}", copy=False) for number, item in enumerate(items)]
+    select = exp.select(*named, copy=False).from_(tree.this, copy=False)
     for join in joins:
         select.append("joins", join)
     for clause in ("with_", "where", "order", "limit"):

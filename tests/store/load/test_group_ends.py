@@ -62,7 +62,7 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 def waiting(table: Table) -> int:
     group = group_commit._groups.get(table)
-    return 0 if group is None else len(group._waiting)
+    return 0 if group is None else group.waiting
 
 
 def led(table: Table) -> bool:

@@ -49,7 +49,10 @@ _RETRIES_MAX: Final = 5
 
 
 def make_store(path: Path, histories: int) -> None:
-    """Makes the tables, and the rows of the lists: nothing is in them."""
+    """Makes the tables, and the rows of the lists: nothing is in them.
+
+    Statements of single rows join others in the first table of lists, and in that of sets.
+    """
     keys = list(range(histories * KEYS))
     with Store.open(path, settings=SETTINGS) as store:
         store.create_database("db")
@@ -58,6 +61,9 @@ def make_store(path: Path, histories: int) -> None:
             table.upsert(pa.table({"k": pa.array(keys, pa.int32()), "v": [""] * len(keys)}))
         for name in SETS:
             store.create_table(f"db.{name}", schema_of("k INT NOT NULL", "n INT NOT NULL", key=("k", "n")))
+        with Session(store, "db") as session:
+            for name in (LISTS[0], SETS[0]):
+                list(session.execute(f"ALTER TABLE {name} SET ('group_commit_mode' = 'sync_mode')"))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ import pytest
 
 from seqstore import InvalidInputError, LoadRejectedError, Session, Store
 from seqstore.store.load import group_commit
-from seqstore.store.load.load import Load
 from seqstore.store.sql.result import Result
 from tests.seeds import new_seed
 from tests.support.statements import last_result
@@ -55,11 +54,11 @@ def hold(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         sizes: list[int] = []
         publish = group_commit._publish
 
-        def noted(members: Sequence[group_commit._Member], begin: Callable[[], Load]) -> object:
+        def noted(members: Sequence[group_commit._Member]) -> None:
             sizes.append(len(members))
-            while len(sizes) == 1 and sum(len(g._waiting) for g in group_commit._groups.values()) < waiting:
+            while len(sizes) == 1 and sum(g.waiting for g in group_commit._groups.values()) < waiting:
                 time.sleep(0.001)
-            return publish(members, begin)
+            publish(members)
 
         monkeypatch.setattr(group_commit, "_publish", noted)
         return sizes
