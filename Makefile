@@ -34,7 +34,7 @@ LOWEST := $(VENV)-lowest
 INSTALLED := $(VENV)/.installed-$(if $(JAVA),with,without)-spark
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-lowest lint format docs bench bench-quick bench-spark bench-compare pictures editor torture histories faults mutants clean python java mariadb classes
+.PHONY: help setup demo test test-all test-lowest lint style types format docs bench bench-quick bench-spark bench-compare pictures editor torture histories faults mutants clean python java mariadb classes
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,10 +45,14 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-test: lint mariadb classes ## lint, format, types and every kind of test in its short form
-	@echo '== pytest'
-	@files=/dev/shm/seqstore-tests-$$$$; trap 'rm -rf "$$files"' EXIT INT TERM; \
-	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files")
+# Types and layers are checked beside the tests: a third of that time one core has nothing to do.
+test: style mariadb ## lint, format, types and every kind of test in its short form
+	@echo '== pytest, and mypy and import-linter beside it'
+	@files=/dev/shm/seqstore-tests-$$$$; types=$$(mktemp); trap 'rm -rf "$$files" "$$types"' EXIT INT TERM; \
+	$(MAKE) --no-print-directory types > "$$types" 2>&1 & checked=$$!; \
+	$(MAKE) --no-print-directory classes || exit 1; \
+	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files"); passed=$$?; \
+	wait $$checked; typed=$$?; cat "$$types"; exit $$(( passed ? passed : typed ))
 
 test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
 	@echo '== pytest, full weight'
@@ -60,11 +64,15 @@ test-lowest: $(LOWEST)/.installed ## all tests with the lowest versions that pyp
 	@SEQSTORE_TESTS=all SEQSTORE_SEED=$(SEED) $(LOWEST)/bin/pytest --numprocesses=$(WORKERS) \
 		-W default::DeprecationWarning
 
-lint: setup ## ruff, format check, mypy --strict and the layers
+lint: style types ## ruff, format check, mypy --strict and the layers
+
+style: setup
 	@echo '== ruff check'
 	@$(BIN)/ruff check
 	@echo '== ruff format --check'
 	@$(BIN)/ruff format --check
+
+types: setup
 	@echo '== mypy --strict'
 	@$(BIN)/mypy
 	@echo '== import-linter'

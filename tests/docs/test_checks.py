@@ -36,7 +36,12 @@ def _recipe(target: str) -> list[str]:
 
 def test_hooks_are_the_checks_of_make_lint() -> None:
     hooks = (ROOT / ".pre-commit-config.yaml").read_text()
-    assert re.findall(r"entry: \.venv/bin/(.*)", hooks) == _recipe("lint")
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.findall(r"entry: \.venv/bin/(.*)", hooks) == _recipe("style") + _recipe("types")
+    assert re.search(r"^lint: style types ", makefile, re.MULTILINE)
+    (short,) = re.findall(r"^test: (.*\n(?:\t.*\n)+)", makefile, re.MULTILINE)
+    assert short.startswith("style ")
+    assert "$(MAKE) --no-print-directory types" in short
 
 
 def test_hooks_download_nothing() -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from seqstore.store.errors import StoreError, UnavailableError
 from seqstore.store.runtime.cancellation import Cancellation, watched
+from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.parse.nesting import levels_checked
 from seqstore.store.sql.session import variables as names
 
@@ -53,7 +54,10 @@ class RunningStatement:
     def __init__(self, has_client: Callable[[bool], bool], user: str = "") -> None:
         self._has_client = has_client
         self._user = user
+        self._lock = new_lock()
         self._cancellation: Cancellation | None = None
+        self._is_shown = False
+        self._early: StoreError | None = None  # why it ends as soon as it begins
 
     @property
     def is_running(self) -> bool:
@@ -62,9 +66,23 @@ class RunningStatement:
 
     def cancel(self, error: StoreError) -> None:
         """Ends the running statement; no-op between statements. Another thread calls this."""
-        running = self._cancellation
+        with self._lock:
+            running = self._cancellation
+            if running is None and self._is_shown:
+                self._early = error
         if running is not None:
             running.cancel(error)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Tells that a statement of the block is shown to others, who may end it before it begins."""
+        with self._lock:
+            self._is_shown = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_shown, self._early = False, None
 
     @contextmanager
     def within(self, limit: TimeLimit) -> Iterator[None]:
@@ -86,9 +104,14 @@ class RunningStatement:
                     )
                 )
 
-        self._cancellation = Cancellation(look, self._user)
+        cancellation = Cancellation(look, self._user)
+        with self._lock:
+            self._cancellation = cancellation
+            early, self._early = self._early, None
         try:
-            with watched(self._cancellation), levels_checked():
+            with watched(cancellation), levels_checked():
+                if early is not None:
+                    raise early
                 yield
         finally:
             self._cancellation = None

@@ -348,12 +348,13 @@ class Session:
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
-        """Shows a text in SHOW PROCESSLIST for as long as the block lasts."""
-        self._show_process(text)
-        try:
-            yield
-        finally:
-            self._show_process("")
+        """Shows a text in SHOW PROCESSLIST for the length of the block; from now on KILL ends its statement."""
+        with self._running.shown():
+            self._show_process(text)
+            try:
+                yield
+            finally:
+                self._show_process("")
 
     def _show_process(self, text: str) -> None:
         user, database = self.user or ROOT, self.database or ""
