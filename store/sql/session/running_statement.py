@@ -75,7 +75,7 @@ class RunningStatement:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Tells that a statement of the block is shown to others, who may end it before it begins."""
+        """Tells that others see a statement of the block, and may end it before it begins."""
         with self._lock:
             self._is_shown = True
         try:

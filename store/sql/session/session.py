@@ -348,7 +348,7 @@ class Session:
 
     @contextmanager
     def running(self, text: str) -> Iterator[None]:
-        """Shows a text in SHOW PROCESSLIST for the length of the block; from now on KILL ends its statement."""
+        """Shows a text in SHOW PROCESSLIST for the length of the block, so that KILL ends its statement."""
         with self._running.shown():
             self._show_process(text)
             try:
