@@ -28,6 +28,7 @@ from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.ddl.evolution import evolve
 from seqstore.store.publish.table_writer import TableWriter
+from seqstore.store.runtime import failpoint
 from seqstore.store.schema.column import Column
 from seqstore.store.sql import ServerContext, Session
 from seqstore.store.types.column_types import parse_type
@@ -345,6 +346,29 @@ def test_loads_that_add_columns_at_once_all_succeed(store: Store) -> None:
     assert [reply["Message"] for reply in replies if reply["Status"] != "Success"] == []
     assert sorted(columns(store))[2:6] == ["c0", "c1", "c2", "d"]
     assert [(row["same"], row[f"c{row['k'] % 3}"]) for row in rows(store)] == [(n, n) for n in range(9)]
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_load_that_changes_the_schema_replaces_rows_that_came_meanwhile(
+    store: Store, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """Its rows were tested against the version before. A large load is tested again without the lock."""
+    if is_large:
+        for name in ("can_wait", "is_small"):
+            monkeypatch.setattr(TableWriter, name, lambda _: False)
+    assert load(store, lines({"k": 1, "a": 1}, {"k": 2, "a": 1}))["Status"] == "Success"
+    meanwhile: list[str] = []
+
+    def hit(name: str) -> None:
+        if name == "load.staged" and not meanwhile:
+            meanwhile.append(name)
+            assert load(store, lines({"k": 2, "a": 5}, {"k": 3, "a": 5}))["Status"] == "Success"
+
+    monkeypatch.setattr(failpoint, "hit", hit)
+    assert load(store, lines({"k": 2, "a": 9, "x": 1}), schema_evolution="add")["Status"] == "Success"
+    assert meanwhile
+    assert [(row["k"], row["a"], row["x"]) for row in rows(store)] == [(1, 1, None), (2, 9, 1), (3, 5, None)]
+    assert store.table("db.t").check() == []
 
 
 def test_a_load_that_meets_the_column_of_another_one_fits_its_rows_to_it(

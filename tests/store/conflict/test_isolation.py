@@ -362,6 +362,22 @@ def test_20_the_cycle_is_broken(store: Store) -> None:
     assert "seen by version 4" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", [9, 3])
+def test_20_the_cycle_is_broken_by_a_look_up_of_the_key(store: Store, key: int) -> None:
+    """The witness reads no condition, and writes another key."""
+
+    def work(t: TransactionTable) -> None:
+        t.upsert(rows((50, 1, len(t.get({"k": [key]})), 0)))
+
+    transaction = cycle(store, WS, middle=work)
+    if key == 9:
+        with pytest.raises(App) as caught:
+            transaction.commit()
+        assert caught.value.conflicts[0].voided_by == 4
+    else:
+        transaction.commit()
+
+
 def test_20_the_chained_cycle_is_broken(store: Store) -> None:
     """W never touches the keys of A, only one that B upserted together with one of A's."""
 

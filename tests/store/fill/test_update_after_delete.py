@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from seqstore import Column, Default, Store, Table, TableSchema, Transaction, parse_type
+from tests.support.rows import rows_of
 
 KEY = Column("k", parse_type("INT"), nullable=False)
 NUMBERS = [Column(name, parse_type("INT")) for name in ("grp", "a", "b")]
@@ -249,6 +250,16 @@ def test_x7_all_groups_of_a_row_come_back(store: Store) -> None:
     table = grouped(store)
     delete_and_update(store).commit()
     assert stored(table) == [(1, 99, 1, 7, 3), (2, 20, 1, None, None)]
+
+
+def test_x7_each_row_keeps_its_own_cells_and_groups(store: Store) -> None:
+    table = grouped(store)
+    with store.transaction(reads_own_writes=False) as transaction:
+        opened = transaction.table("db.t")
+        opened.delete_where(f("k") > 0)
+        opened.update({"a": f("a") + 1}, f("k") > 0)
+    assert stored(table) == [(1, 11, 1, 7, 3), (2, 21, 1, None, None)]
+    assert rows_of(table, columns=["k", "__GROUPS_COL__"]) == [(1, 3), (2, 1)]
 
 
 def test_x7_a_group_that_was_not_there_does_not_come(store: Store) -> None:

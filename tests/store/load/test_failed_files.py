@@ -10,10 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seqstore import Settings, Store, Table, UnavailableError
+from seqstore import (
+    CorruptionError,
+    InvalidInputError,
+    Session,
+    Settings,
+    Store,
+    Table,
+    UnavailableError,
+)
 from seqstore.store.segment.disk import Disk, NewFile
 from tests.support.faults.lmdb_faults import full_disk, lmdb_fails
 from tests.support.rows import rows_of, schema_of
+from tests.support.statements import run
 
 pytestmark = pytest.mark.settings(Settings(inline_bytes_max=1, segment_rows=100, auto_compaction=0))
 ROWS = pa.table({"k": list(range(2_000))})
@@ -144,3 +153,34 @@ def test_a_full_disk_refuses_leases_by_name(
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     with pytest.raises(UnavailableError, match=r"readers/.* No space left"):
         table.snapshot()
+
+
+def test_parts_that_were_filled_before_one_that_breaks_a_check_leave_no_file(store: Store) -> None:
+    with Session(store, "db") as session:
+        run(session, "CREATE TABLE c (k BIGINT NOT NULL, a INT, b INT) UNIQUE KEY(k)")
+        run(session, "ALTER TABLE c ADD CONSTRAINT small CHECK (a + b < 1000)")
+    table = store.table("db.c")
+    table.upsert(pa.table({"k": range(400), "a": [0] * 400, "b": range(400)}))
+    before = files(store)
+    load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    for keys, value in ((range(200), 1), (range(200, 400), 999)):
+        load.write(pa.table({"k": keys, "a": [value] * 200}))
+    with pytest.raises(InvalidInputError, match="small"):
+        load.commit()
+    assert files(store) == before
+    assert {row[1] for row in rows_of(table)} == {0}
+
+
+def test_damage_that_a_commit_meets_is_told_and_nothing_is_stored(store: Store, table: Table) -> None:
+    version = table.upsert(ROWS).version
+    for path in store.path.glob("tables/*/*.keys"):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.chmod(0o600)
+        path.write_bytes(content)
+    with Store.open(store.path, create=False) as other:
+        load = other.table("db.t").begin_load()
+        load.write(ROWS)
+        with pytest.raises(CorruptionError, match="does not match its checksum"):
+            load.commit()
+        assert other.table("db.t").version == version

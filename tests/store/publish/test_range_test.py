@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 import random
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,24 @@ def test_shares_of_ranges_are_the_plan_of_all_keys(make_table: MakeTable, kind: 
         plan = joined(shares_of(held.test))
         assert facts(plan) == facts(expected), f"seed {seed}"
         load.abort("the plan was all that mattered")
+
+
+@pytest.mark.settings(IN_FILES)
+def test_shares_of_ranges_count_the_rows_below_the_watermark_together(make_table: MakeTable) -> None:
+    """K3: their tombstones are forgotten."""
+    properties = {"sequence_col": "s", "tombstone_retention_seconds": "0"}
+    table = make_table("k INT NOT NULL", "s DATETIME", **properties)
+    keys = pa.array(range(40), pa.int32())
+    table.upsert(pa.table({"k": keys, "s": pa.repeat(datetime(2020, 1, 5), 40)}))
+    table.delete({"k": keys})
+    table.purge()
+    load = table.begin_load()
+    load.write(pa.table({"k": keys, "s": pa.repeat(datetime(2020, 1, 1), 40)}))
+    held = begun(load, 4)
+    plan = joined(shares_of(held.test))
+    assert plan.rows_too_late == 40
+    assert facts(plan) == facts(make_plan(held.state, load.writers[0].segments))
+    load.abort("the plan was all that mattered")
 
 
 @pytest.mark.settings(IN_FILES)

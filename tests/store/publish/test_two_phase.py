@@ -172,6 +172,17 @@ def test_an_unknown_transaction_and_one_of_another_database_are_not_found(
     assert store.commit_transaction("db", txn_id=txn_id).status == "VISIBLE"
 
 
+def test_the_pair_of_an_idempotent_load_is_known_once_it_is_committed(store: Store) -> None:
+    """Another process may commit it: the pair is in the record of the load."""
+    table = make(store, "k a")
+    pair: Any = {"txn_app_id": "job", "txn_version": 3}
+    txn_id = precommit(table, "k a", (1, 1), **pair)
+    store.commit_transaction("db", txn_id=txn_id)
+    again = table.upsert(pa.table({"k": [2], "a": [2]}), **pair)
+    assert (again.status, again.txn_id) == ("DUPLICATE", txn_id)
+    assert rows_of(table) == [(1, 1)]
+
+
 def test_the_label_of_a_pre_committed_load_is_taken(store: Store) -> None:
     """PC6, LS5."""
     table = make(store, "k a")

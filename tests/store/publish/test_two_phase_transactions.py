@@ -80,6 +80,20 @@ def test_rows_it_did_not_read_may_change_meanwhile(store: Store) -> None:
     assert values(store.table("db.a")) == {1: 11, 2: 50}
 
 
+@pytest.mark.parametrize("changed", [1, 2])
+def test_keys_that_it_read_are_checked_when_it_is_committed(store: Store, changed: int) -> None:
+    transaction = store.transaction(label="keys", isolation="Serializable")
+    transaction.table("db.a").get({"k": [1]})
+    transaction.table("db.b").upsert(one(3, 300))
+    transaction.precommit()
+    store.table("db.a").upsert(one(changed, 50))
+    if changed == 2:
+        assert store.commit_transaction("db", label="keys").status == "VISIBLE"
+    else:
+        with pytest.raises(ConflictError, match="committed version 3"):
+            store.commit_transaction("db", label="keys")
+
+
 def test_a_table_it_only_read_is_checked_too(store: Store) -> None:
     """Write skew over two tables, with hours between the two phases."""
     transaction = store.transaction(label="skew", isolation="Serializable")

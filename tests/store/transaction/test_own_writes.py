@@ -351,3 +351,22 @@ def test_every_way_of_reading_sees_the_own_writes(
     run(session, "COMMIT")
     if name not in ("insert of itself", "update", "update from", "delete", "merge"):
         assert run(session, "SELECT k, a FROM t") == [(1, 11), (3, 30)]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_the_counts_of_a_transaction_are_those_of_its_statements(
+    store: Store, make_table: MakeTable, reads: bool
+) -> None:
+    """Reading between the statements fills them earlier; the counts are the same."""
+    table = make_table("k INT NOT NULL", "s INT", "a INT", sequence_col="s")
+    table.upsert(pa.table({"k": [1, 2, 3], "s": [5, 5, 5], "a": [0, 0, 0]}))
+    with store.transaction() as transaction:
+        opened = transaction.table("db.t")
+        for keys, sequence in (([1, 2, 1], 4), ([3, 3], 6)):
+            given = pa.table({"k": keys, "s": [sequence] * len(keys), "a": range(len(keys))})
+            opened.upsert(given, mode="UPDATE_FIXED_COLUMNS")
+            if reads:
+                assert opened.count() == 3
+        transaction.commit()
+    metrics = table.history()[-1].metrics
+    assert (metrics.rows_late, metrics.rows_superseded, metrics.rows_replaced) == (3, 1, 1)
