@@ -25,6 +25,7 @@ from seqstore import (
     ConcurrentTransactionException,
     ConflictError,
     InvalidInputError,
+    Session,
     Settings,
     Store,
     Table,
@@ -397,6 +398,23 @@ def test_20_without_a_witness_writeserializable_commits(store: Store) -> None:
 def test_20_serializable_never_passes_the_insert(store: Store, middle: Work | None) -> None:
     with pytest.raises(App):
         cycle(store, SER, middle=middle).commit()
+
+
+@both_levels
+@pytest.mark.parametrize("statement", ["TRUNCATE TABLE db.t", "RESTORE TABLE db.t TO VERSION AS OF 1"])
+@pytest.mark.parametrize("read", [3, 77], ids=["a row that was there", "a row that was not"])
+def test_a_table_that_is_replaced_meets_every_reader(
+    store: Store, level: str, statement: str, read: int
+) -> None:
+    """Rows are not looked at: all of them may have gone at once."""
+    fixture(store, level)
+    transaction, opened = begin(store)
+    opened.upsert(rows((50, 1, len(opened.get(keys(read))), 0)))
+    with Session(store) as session:
+        list(session.execute(statement))
+    with pytest.raises(DR, match="version 3") as caught:
+        transaction.commit()
+    assert caught.value.conflicts[0].reason == "WHOLE_TABLE_REPLACE"
 
 
 def test_21_a_witness_that_cannot_see_the_rows_voids_nothing(store: Store) -> None:

@@ -184,3 +184,15 @@ def test_damage_that_a_commit_meets_is_told_and_nothing_is_stored(store: Store, 
         with pytest.raises(CorruptionError, match="does not match its checksum"):
             load.commit()
         assert other.table("db.t").version == version
+
+
+def test_a_partial_update_that_is_committed_later_leaves_no_file_of_its_cells(store: Store) -> None:
+    table = store.create_table("db.cells", schema_of("k BIGINT NOT NULL", "v BIGINT"))
+    before = [path.name for path in store.path.glob("tables/*/*.delta")]
+    with table.begin_load(label="l", mode="UPDATE_FIXED_COLUMNS") as load:
+        load.write(pa.table({"k": range(2_000), "v": range(2_000)}))
+        load.precommit()
+    assert len(list(store.path.glob("tables/*/*.delta"))) == len(before) + 1
+    store.commit_transaction("db", label="l")
+    assert [path.name for path in store.path.glob("tables/*/*.delta")] == before
+    assert len(rows_of(table)) == 2_000
