@@ -5,7 +5,7 @@
    key another one has.
 2. They read one snapshot, and write in one transaction. None reads a row that another one writes. What a
    statement that fails has written is removed, and only that statement fails.
-3. One commit fills and publishes the rows of all. After a conflict each statement runs alone.
+3. One commit fills and publishes the rows of all. Where it fails each statement runs alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from seqstore.store.catalog.update_lock import update_mode
-from seqstore.store.errors import ConflictError
+from seqstore.store.errors import CommitUnknownError, ConflictError, StoreError
 from seqstore.store.load.group_commit import LABEL_PREFIX
 from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
@@ -74,8 +74,10 @@ def _run(statements: Sequence[_Statement]) -> None:
             if all(statement.error is not None for statement in statements):
                 return
             done = transaction.commit()
-    except ConflictError:
-        if len(statements) == 1 and not options.retries:
+    except CommitUnknownError:
+        raise
+    except StoreError as error:  # a conflict, or a row of one of them that a CHECK refuses
+        if len(statements) == 1 and not (isinstance(error, ConflictError) and options.retries):
             raise
         for statement in statements:  # it runs alone
             statement.error = None

@@ -14,7 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from seqstore import ClosedError, InvalidInputError, Settings, Store, Table, Transaction
+from seqstore import (
+    ClosedError,
+    InvalidInputError,
+    Settings,
+    Store,
+    Table,
+    Transaction,
+    TransactionOptions,
+)
 from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import (
     EXPIRED,
@@ -238,3 +246,28 @@ def test_a_rollback_leaves_the_reason_of_whoever_aborted_it(store: Store, table:
     store.abort_transaction("db", label="l", reason="because of you")
     transaction.rollback()
     assert stored_record(table).reason == "because of you"
+
+
+@pytest.mark.parametrize("end", [Transaction.commit, Transaction.rollback], ids=["commit", "rollback"])
+def test_the_timer_ends_with_the_transaction(
+    store: Store, table: Table, end: Callable[[Transaction], object]
+) -> None:
+    """Thousands of transactions an hour would keep as many threads."""
+    before = set(threading.enumerate())
+    transaction = begun(store)
+    timers = set(threading.enumerate()) - before
+    assert timers
+    end(transaction)
+    for timer in timers:
+        timer.join(WAIT_SECONDS)
+        assert not timer.is_alive()
+
+
+def test_options_may_be_one_object(store: Store, table: Table) -> None:
+    options = TransactionOptions(label="given", operation="NIGHTLY")
+    with store.transaction(options) as transaction:
+        transaction.table("db.t").update({"a": 0}, HERE)
+    with store.transaction(options, label="other") as transaction:
+        transaction.table("db.t").update({"a": 1}, HERE)
+    last = table.history()[-2:]
+    assert [(info.label, info.operation) for info in last] == [("given", "NIGHTLY"), ("other", "NIGHTLY")]

@@ -148,6 +148,17 @@ def test_a_statement_that_fails_fails_alone(store: Store, at: At, runs: Runs) ->
     assert values(store) == {0: 1, 1: 0, 2: 3, 3: 0, 4: 0, 5: 0}
 
 
+def test_a_row_that_a_check_refuses_fails_its_own_statement(store: Store, at: At, runs: Runs) -> None:
+    """The row is whole, and so can be tested, when the group is committed."""
+    with Session(store, "db") as session:
+        run(session, "ALTER TABLE t ADD CONSTRAINT short CHECK (v < 10 OR w = 'b')")
+    found = [at(f"UPDATE t SET v = {value} WHERE k = {k}") for k, value in enumerate((1, 2, 77, 3))]
+    runs.go_on(3)
+    assert [each.exception() is None for each in found] == [True, True, False, True]
+    assert "short" in str(found[2].exception())
+    assert values(store) == {0: 1, 1: 2, 2: 0, 3: 3, 4: 0, 5: 0}
+
+
 def test_a_group_whose_statements_all_fail_leaves_no_version(store: Store, at: At, runs: Runs) -> None:
     found = at("UPDATE t SET nothing = 1 WHERE k = 0")
     runs.go_on(0)
