@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seqstore.store.segment.dedupe import argsort_codes
 from seqstore.store.segment.sequence import SequenceVector
 from seqstore.store.segment.winner import (
     NO_RANK,
@@ -20,6 +21,7 @@ from seqstore.store.segment.winner import (
     running_largest,
 )
 from seqstore.store.types.column_types import parse_type
+from tests.seeds import new_seed
 
 BIGINT = parse_type("BIGINT")
 VALUES = [None, -(2**63), -1, 0, 7]  # NULL is below the smallest value, and ties with NULL
@@ -89,3 +91,16 @@ def test_rows_on_top_of_a_stored_row_win_unless_they_are_smaller(rows: Rows, sto
                     largest, winner = comparable(value), place
         assert winners[key] == winner
         assert (final[key] == null) == (largest == comparable(None))
+
+
+@pytest.mark.parametrize("bits", [2, 8, 40, 64])
+@pytest.mark.parametrize("is_high", [False, True], ids=["low bits", "leading bits"])
+def test_codes_are_sorted_as_by_a_stable_sort(bits: int, is_high: bool) -> None:
+    """Codes that differ only in the bits that the row number replaces are sorted, too."""
+    seed = new_seed()
+    rng = np.random.default_rng(seed)
+    for rows in (1, 2, 3, 50, 5_000):
+        codes = rng.integers(0, 2**bits - 1, rows, dtype=np.uint64, endpoint=True)
+        codes <<= np.uint64(64 - bits if is_high else 0)
+        expected = np.argsort(codes, kind="stable")
+        assert argsort_codes(codes).tolist() == expected.tolist(), f"seed {seed}, {rows} rows"

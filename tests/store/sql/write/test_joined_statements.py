@@ -80,7 +80,10 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 @pytest.fixture
 def at(store: Store, runs: Runs) -> Iterator[At]:
-    """Runs a statement in a session and a thread of its own, behind those that were begun before."""
+    """Runs a statement in a session and a thread of its own, behind those that were begun before.
+
+    The first one is in the first run when this returns, the next ones wait behind it.
+    """
     with ThreadPoolExecutor(32) as pool:
 
         def begin(text: str) -> Future[Result]:
@@ -88,9 +91,9 @@ def at(store: Store, runs: Runs) -> Iterator[At]:
                 with Session(store, "db") as session:
                     return last_result(session, f"SET group_commit = sync_mode; {text}")
 
-            before = runs.waiting() + len(runs.sizes)
+            wanted = runs.waiting() + 1 if runs.sizes else 0
             found = pool.submit(execute)
-            until(lambda: found.done() or runs.waiting() + len(runs.sizes) > before)
+            until(lambda: found.done() or (bool(runs.sizes) and runs.waiting() >= wanted))
             return found
 
         yield begin
