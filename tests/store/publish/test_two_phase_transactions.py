@@ -8,6 +8,7 @@ import pytest
 
 from seqstore import ConcurrentAppendException, ConflictError, InvalidInputError, Settings, Store, Table
 from tests.support.forks.forked import run_forked
+from tests.support.rows import rows_of
 
 SETTINGS = Settings(catalog_bytes_max=2**28, auto_compaction=0)
 TABLES = """
@@ -113,6 +114,18 @@ def test_a_partial_update_is_filled_from_the_row_of_the_commit(store: Store) -> 
     store.table("db.a").update({"w": pc.scalar(7)}, K == 1)
     store.commit_transaction("db", label="partial")
     assert {"k": 1, "v": 11, "w": 7} in store.table("db.a").scan().read_all().to_pylist()
+
+
+def test_several_partial_updates_are_filled_from_the_rows_of_the_commit(store: Store) -> None:
+    """C18"""
+    transaction = store.transaction(label="several")
+    opened = transaction.table("db.a")
+    opened.upsert(one(1, 11), mode="UPDATE_FIXED_COLUMNS")
+    opened.upsert(pa.table({"k": pa.array([2], pa.int32()), "w": [5]}), mode="UPDATE_FIXED_COLUMNS")
+    transaction.precommit()
+    store.table("db.a").upsert(pa.table({"k": [1, 2], "v": [50, 60], "w": [7, 8]}))
+    store.commit_transaction("db", label="several")
+    assert rows_of(store.table("db.a")) == [(1, 11, 7), (2, 60, 5)]
 
 
 def test_a_row_it_deletes_and_changes_keeps_its_cells(store: Store) -> None:
