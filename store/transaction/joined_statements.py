@@ -72,6 +72,7 @@ def _run(statements: Sequence[_Statement]) -> None:
             for statement in statements:
                 statement.run(opened)
             if all(statement.error is not None for statement in statements):
+                transaction.rollback("each of its statements failed")
                 return
             done = transaction.commit()
     except CommitUnknownError:

@@ -25,3 +25,9 @@ def dicts(session: Session, text: str) -> list[dict[str, Any]]:
     """Runs a text; returns the rows of its last statement, none when it has none."""
     result = last_result(session, text)
     return [] if result.rows is None else result.rows.to_pylist()
+
+
+def is_grouped(result: Result) -> bool:
+    """Returns whether a statement shared a transaction with others, or might have (G13, G14)."""
+    assert result.info is not None
+    return "group_commit_" in result.info

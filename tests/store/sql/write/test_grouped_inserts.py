@@ -13,7 +13,7 @@ from seqstore import InvalidInputError, LoadRejectedError, Session, Store
 from seqstore.store.load import group_commit
 from seqstore.store.sql.result import Result
 from tests.seeds import new_seed
-from tests.support.statements import last_result
+from tests.support.statements import is_grouped, last_result
 from tests.weight import by_form
 
 TABLES = """
@@ -28,11 +28,6 @@ CREATE TABLE p (k INT NOT NULL) UNIQUE KEY(k) PARTITION BY RANGE(k) (PARTITION a
     PROPERTIES('group_commit_mode' = 'sync_mode');
 """
 pytestmark = pytest.mark.sql(TABLES)
-
-
-def is_grouped(result: Result) -> bool:
-    assert result.info is not None
-    return "group_commit_" in result.info
 
 
 def run_at_once(store: Store, statements: Sequence[str], *, mode: str = "") -> list[Result]:

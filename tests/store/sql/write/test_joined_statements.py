@@ -19,7 +19,7 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
-from tests.support.statements import last_result, run
+from tests.support.statements import is_grouped, last_result, run
 from tests.support.waiting import until
 from tests.weight import by_form
 
@@ -37,11 +37,6 @@ INSERT INTO m VALUES ('2026-01-01', 0);
 """
 pytestmark = pytest.mark.sql(TABLES)
 At = Callable[[str], "Future[Result]"]
-
-
-def is_joined(result: Result) -> bool:
-    assert result.info is not None
-    return "group_commit_" in result.info
 
 
 class Runs:
@@ -110,7 +105,7 @@ def test_statements_that_come_together_are_one_version(store: Store, at: At, run
     runs.go_on(5)  # DELETE has a group of its own
     results = [each.result() for each in found]
     assert sorted(runs.sizes) == [1, 1, 4]
-    assert all(map(is_joined, results))
+    assert all(map(is_grouped, results))
     assert [result.affected_rows for result in results] == [1] * 6
     assert len({result.info for result in results}) == 3
     assert values(store) == {0: 0, 1: 1, 2: 2, 3: 3, 4: 4}
@@ -162,11 +157,18 @@ def test_a_row_that_a_check_refuses_fails_its_own_statement(store: Store, at: At
     assert values(store) == {0: 1, 1: 2, 2: 0, 3: 3, 4: 0, 5: 0}
 
 
-def test_a_group_whose_statements_all_fail_leaves_no_version(store: Store, at: At, runs: Runs) -> None:
+def test_a_group_whose_statements_all_fail_leaves_no_trace(store: Store, at: At, runs: Runs) -> None:
+    def labels() -> list[bytes]:
+        with store.catalog.read() as tx:
+            return [key for key, _ in tx.items("labels")]
+
+    before = labels()
+    assert before
     found = at("UPDATE t SET nothing = 1 WHERE k = 0")
     runs.go_on(0)
     assert isinstance(found.exception(), StoreError)
     assert store.table("db.t").version == 2
+    assert labels() == before
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_group_whose_statements_all_fail_leaves_no_version(store: Store, at: A
 )
 def test_what_may_read_other_rows_runs_alone(session: Session, text: str) -> None:
     result = last_result(session, f"SET group_commit = sync_mode; {text}")
-    assert not is_joined(result)
+    assert not is_grouped(result)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_what_may_read_other_rows_runs_alone(session: Session, text: str) -> Non
 )
 def test_the_property_of_the_table_joins_too(session: Session, text: str) -> None:
     result = last_result(session, text)
-    assert is_joined(result)
+    assert is_grouped(result)
     assert result.affected_rows == 1
 
 
@@ -258,7 +260,7 @@ def test_a_group_that_meets_a_conflict_runs_again_one_by_one(
     results = [each.result() for each in found]
     assert runs.sizes == [1, 3]
     assert changed
-    assert [is_joined(result) for result in results] == [True, False, False, False]
+    assert [is_grouped(result) for result in results] == [True, False, False, False]
     assert values(store) == {0: 1, 1: 101, 2: 1, 3: 1, 4: 0, 5: 0}
 
 
