@@ -54,7 +54,7 @@ test: style mariadb ## lint, format, types and every kind of test in its short f
 	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files"); passed=$$?; \
 	wait $$checked; typed=$$?; cat "$$types"; exit $$(( passed ? passed : typed ))
 
-test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (20 minutes)
+test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (half an hour)
 	@echo '== pytest, full weight'
 	@SEQSTORE_SEED=$(SEED) SEQSTORE_TESTS=all $(PYTEST)
 
