@@ -22,7 +22,7 @@ from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy,
 from seqstore.store.sql.evaluate.connections import Connection
 from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
-from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
+from seqstore.store.sql.parse.sqlglot_adapter import copied, exp, find_all
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
@@ -118,7 +118,7 @@ def _plan(
 
 
 def _checked(query: Query) -> exp.Query:
-    tree = query.tree.copy()
+    tree = copied(query.tree)
     check(tree)
     name_answers(tree, query.headings)
     return tree

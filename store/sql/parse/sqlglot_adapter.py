@@ -6,7 +6,7 @@ where an older version lacks one, its closest equal stands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -18,7 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 __all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
            "TokenError", "TokenType", "TooManyStepsError",
-           "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
+           "copied", "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -67,6 +67,28 @@ def walk(tree: exp.Expr) -> Iterator[exp.Expr]:
 def find_all(tree: exp.Expr, *kinds: type[_Node]) -> Iterator[_Node]:
     """Yields the nodes of some kinds as `walk` does."""
     return (node for node in walk(tree) if isinstance(node, kinds))
+
+
+def copied(tree: _Node, values: Mapping[int, str] | None = None) -> _Node:
+    """Copies a tree as it was parsed, without the places of its words, whose copies take half of the time.
+
+    Args:
+        values: other texts for literals, by `id` of the node.
+    """
+    made: dict[int, exp.Expr] = {}
+    for node in reversed(list(walk(tree))):  # inner nodes first
+        args: dict[str, Any] = {}
+        for name, value in node.args.items():
+            if isinstance(value, exp.Expr):
+                args[name] = made[id(value)]
+            elif type(value) is list:
+                args[name] = [made[id(item)] if isinstance(item, exp.Expr) else item for item in value]
+            else:
+                args[name] = value
+        if values is not None and id(node) in values:
+            args["this"] = values[id(node)]
+        made[id(node)] = type(node)(**args)
+    return made[id(tree)]  # type: ignore[return-value]
 
 
 class DorisTokenizer(Doris.Tokenizer):

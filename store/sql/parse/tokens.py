@@ -101,8 +101,19 @@ def is_complete(text: str) -> bool:
     return not tokens or tokens[-1].token_type is TokenType.SEMICOLON
 
 
+def is_unicode(text: str) -> bool:
+    """Returns whether a text consists of whole characters: no half of one, as JSON and Python can hold."""
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
+def unquoted(literal: str) -> str:
+    """Returns the text of a string literal, without its quotes and escapes."""
+    [token] = _TOKENIZER.tokenize(literal)
+    return token.text
+
+
 def _tokenize(text: str) -> list[Token]:
-    if _SURROGATE.search(text):
+    if not is_unicode(text):
         raise InvalidInputError(
             "the statement is not valid Unicode: it holds half a character", kind="syntax"
         )

@@ -15,13 +15,16 @@ import importlib
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
 
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.literal_rows import literal_rows
 from seqstore.store.sql.parse.nesting import levels_checked
-from seqstore.store.sql.parse.statement_values import Query
+from seqstore.store.sql.parse.statement_templates import StatementTemplates
+from seqstore.store.sql.parse.statement_values import Insert, Query
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result
 
@@ -140,19 +143,56 @@ def parse(text: str) -> list[Any]:
         InvalidInputError: names line and column, with the expected words or the unsupported clause.
     """
     with levels_checked():
-        if len(text) <= _REMEMBERED_LENGTH_MAX and text.lstrip()[:6].upper() == "SELECT":
-            remembered = _parsed_query(text)
-            if remembered is not None:
-                return [remembered]
-        return [parse_statement(stream) for stream in split_statements(text)]
+        found = _parsed_shortly(text)
+        return [found] if found is not None else [parse_statement(each) for each in split_statements(text)]
+
+
+def _parsed_shortly(text: str) -> Any:
+    """Parses a text by what is remembered of those before it, or as rows of literals; None for other texts."""
+    first_word = text.lstrip()[:7].upper()
+    if first_word.startswith(("INSERT", "REPLACE")):
+        return _insert_of_literals(text)
+    if len(text) > _REMEMBERED_LENGTH_MAX:
+        return None
+    if first_word.startswith("SELECT"):
+        return _parsed_query(text)
+    return _templates.parsed(text) if first_word.startswith(("UPDATE", "DELETE")) else None
+
+
+def _insert_of_literals(text: str) -> Insert | None:
+    found = literal_rows(text)
+    if found is None or len(found.frame) > _REMEMBERED_LENGTH_MAX:
+        return None
+    try:
+        statement = _parsed_frame(found.frame)
+    except InvalidInputError:  # the whole statement is parsed for its error
+        return None
+    if not isinstance(statement, Insert):
+        return None
+    assignments = tuple((name, tree.copy()) for name, tree in statement.on_duplicate)
+    return replace(statement, rows=found.rows, on_duplicate=assignments)
+
+
+@lru_cache(maxsize=512)
+def _parsed_frame(frame: str) -> Any:
+    """Parses an INSERT without its rows."""
+    return _parsed_alone(frame)
 
 
 @lru_cache(maxsize=512)
 def _parsed_query(text: str) -> Query | None:
     """Parses a text that is one query, None for any other text; callers must not change the shared tree."""
-    streams = split_statements(text)
-    statement = parse_statement(streams[0]) if len(streams) == 1 else None
+    statement = _templates.parsed(text) or _parsed_alone(text)
     return statement if isinstance(statement, Query) else None
+
+
+def _parsed_alone(text: str) -> Any:
+    """Parses a text that is one statement, None for any other text."""
+    streams = split_statements(text)
+    return parse_statement(streams[0]) if len(streams) == 1 else None
+
+
+_templates: Final = StatementTemplates(_parsed_alone)
 
 
 def parse_statement(stream: TokenStream) -> Any:
