@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,12 +21,11 @@ from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy, RowsToCopy
 from seqstore.store.sql.evaluate.connections import Connection
 from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
+from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText, SessionValues, translated
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
-from seqstore.store.sql.parse.sqlglot_adapter import copied, exp, find_all
+from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
-from seqstore.store.sql.translate.decimal_division import note_divisions
-from seqstore.store.sql.translate.macros import settle
 from seqstore.store.sql.translate.predicates import choose_conditions, drop_decided
 from seqstore.store.sql.translate.relations import (
     Readable,
@@ -36,28 +35,21 @@ from seqstore.store.sql.translate.relations import (
     find_relations,
     grouped_columns,
     invalid_view,
-    nodes_by_relation,
     source_column,
 )
 from seqstore.store.sql.translate.result_columns import result_columns
-from seqstore.store.sql.translate.source_table import SourceTable, place_source, source_name
+from seqstore.store.sql.translate.source_table import SourceTable, source_name
 from seqstore.store.sql.translate.translate import (
     Variables,
     check,
     name_answers,
-    name_columns,
     render,
-    translate,
 )
 from seqstore.store.sql.translate.views import FindView, expand_views
-from seqstore.store.sql.translate.whole_rows import refuse_whole_rows
 from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
     from seqstore.store.sql.evaluate import duck
-
-_BIGINT_DIGITS: Final = 19
-_FIRST_ROWS: Final = 5_000  # up to so many, DuckDB keeps the first rows of an order without sorting all
 
 
 @dataclass(frozen=True)
@@ -118,7 +110,7 @@ def _plan(
 
 
 def _checked(query: Query) -> exp.Query:
-    tree = copied(query.tree)
+    tree = copy_tree(query.tree)
     check(tree)
     name_answers(tree, query.headings)
     return tree
@@ -178,58 +170,64 @@ def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[p
         if drop_decided(relations):
             choose_columns(tree, relations, show_hidden=context.show_hidden)
             copied.keep_columns()
-        kinds = _translate(tree, relations, context)
-        with _evaluated(tree, relations, grouped, context, connection, kinds, copied) as reader:
+        sources, tables = _sources(relations, grouped, context, copied)
+        session = _session_values(context)
+        prepared = Preparation(query, tree, relations, tables, session, may_keep=not views)
+        with _evaluated(prepared, sources, context, connection, copied) as reader:
             yield reader
 
 
-def _translate(tree: exp.Query, relations: list[Relation], context: QueryContext) -> list[str | None]:
-    evaluation = context.evaluation()
-    refuse_whole_rows(tree, relations)
-    note_divisions(tree, relations)
-    name_columns(tree, relations, show_hidden=context.show_hidden)
-    return translate(tree, evaluation, context.variables, relations)
+def _session_values(context: QueryContext) -> SessionValues:
+    return SessionValues(context.evaluation(), context.variables, context.show_hidden, context.reads_deleted)
+
+
+def _sources(
+    relations: list[Relation], grouped: Set[str], context: QueryContext, copied: CopiedRelations
+) -> tuple[dict[str, duck.Source], list[SourceTable]]:
+    """Returns the sources that DuckDB reads, by name, and a table of DuckDB for each relation."""
+    sources: dict[str, duck.Source] = {}
+    tables: list[SourceTable] = []
+    for number, relation in enumerate(relations):
+        copy = copied.get(number)
+        if copy is not None:
+            tables.append(_copied_table(relation, copy))
+        else:
+            source, table = _duck_source(number, relation, grouped, deleted=context.reads_deleted)
+            sources[table.name] = source
+            tables.append(table)
+    return sources, tables
 
 
 @contextmanager
 def _evaluated(
-    tree: exp.Query,
-    relations: list[Relation],
-    grouped: Set[str],
+    prepared: Preparation,
+    sources: dict[str, duck.Source],
     context: QueryContext,
     connection: Connection,
-    kinds: Sequence[str | None],
     copied: CopiedRelations,
 ) -> Iterator[pa.RecordBatchReader]:
     from seqstore.store.sql.evaluate import duck  # imports DuckDB
 
-    has_largeint = _names_largeint(tree)
-    sources: dict[str, duck.Source] = {}
-    nodes = nodes_by_relation(tree, len(relations))
-    for number, relation in enumerate(relations):
-        copy = copied.get(number)
-        if copy is not None:
-            table = _copied_table(relation, copy)
-        else:
-            source, table = _duck_source(number, relation, grouped, deleted=context.reads_deleted)
-            sources[table.name] = source
-        has_largeint = has_largeint or bool(table.largeint)
-        place_source(relation, nodes[number], table)
-    sql = render(tree)
-    zone = context.evaluation().moment.zone
-    counts = len(relations) > 1 or _is_limited_order(tree)
-    run = functools.partial(
-        duck.run, connection, sources=sources, zone=zone, kinds=kinds, needs_counts=counts
-    )
+    def run(text: PreparedText) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
+        return duck.run(
+            connection,
+            text.text,
+            sources=sources,
+            zone=context.evaluation().moment.zone,
+            kinds=text.kinds,
+            has_largeint=text.has_largeint,
+            needs_counts=text.needs_counts,
+        )
+
+    text = prepared.text()
     memory_limit.wait_for_room()
     started = time.monotonic()
     try:
-        reader, close = run(sql, has_largeint=has_largeint)
+        reader, close = run(text)
     except InvalidInputError as error:
         if error.kind != duck.OVERLOADS:
             raise
-        settle(tree, all_calls=True)  # the type of an operand is not known where its macro is bound
-        reader, close = run(render(tree), has_largeint=has_largeint)
+        reader, close = run(prepared.settled_text())
     copied.seconds = time.monotonic() - started
     try:
         with reader:
@@ -296,24 +294,6 @@ def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:
     return snapshot.is_in_place(relation.columns, grouped)
 
 
-def _is_limited_order(tree: exp.Query) -> bool:
-    """Returns whether a query wants the first rows of an order, and so many that DuckDB may sort all rows."""
-    for limit in find_all(tree, exp.Limit):
-        wanted = limit.expression.name
-        ordered = limit.parent is not None and limit.parent.args.get("order") is not None
-        if ordered and wanted.isdigit() and int(wanted) > _FIRST_ROWS:
-            return True
-    return False
-
-
-def _names_largeint(tree: exp.Query) -> bool:
-    """Returns whether a query names the type LARGEINT, or holds a number that only it can represent."""
-    if any(kind.this is exp.DataType.Type.INT128 for kind in find_all(tree, exp.DataType)):
-        return True
-    numbers = (node.name for node in find_all(tree, exp.Literal) if not node.is_string)
-    return any(len(number) > _BIGINT_DIGITS and number.isdigit() for number in numbers)
-
-
 def query_columns(query: Query, context: QueryContext) -> list[Column]:
     """Returns the columns of a query's result, without computing its rows.
 
@@ -336,7 +316,7 @@ def explain_query(query: Query, context: QueryContext) -> list[str]:
     """
     tree, relations, scan_only = _plan(query, context)
     if scan_only is None:
-        _translate(tree, relations, context)
+        translated(tree, relations, _session_values(context))
         render(tree)
     else:
         scan_only.close()

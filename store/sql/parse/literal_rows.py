@@ -1,8 +1,8 @@
 """Rows of literals behind VALUES, read by one regular expression: programs insert thousands at once.
 
 1. The text before the first row, the head, is parsed as any other statement, with one row without values.
-2. What follows is divided into literals and punctuation. Each row has as many literals as the first one, so the
-   parentheses and commas have known places, and the literals stand between them.
+2. What follows is divided into literals and punctuation. Each row has as many literals as the first one, so
+   the parentheses and commas have known places, and the literals stand between them.
 3. What stands behind the rows, ON DUPLICATE KEY UPDATE, is parsed with the head.
 4. A text that is divided otherwise, such as one with an expression or a comment, is left to the parser.
 """
@@ -48,8 +48,8 @@ class LiteralRows(NamedTuple):
 
 
 def literal_rows(text: str) -> LiteralRows | None:
-    """Reads the rows of a text; None for any text but that of one INSERT or REPLACE whose rows are literals, all
-    of one length."""
+    """Reads the rows of one INSERT or REPLACE; None for other texts, for expressions, and for rows of
+    several lengths."""
     head = _HEAD.match(text)
     if head is None or not is_unicode(text):
         return None

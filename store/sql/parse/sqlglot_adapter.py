@@ -18,7 +18,7 @@ from sqlglot.tokens import Token, TokenType
 
 __all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
            "TokenError", "TokenType", "TooManyStepsError",
-           "copied", "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
+           "copy_tree", "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -30,6 +30,7 @@ else:
 _Node = TypeVar("_Node", bound="exp.Expr")
 _STEPS_MAX: Final = 200_000  # DATE of DATE doubles its attempts too, and twelve of them must be read
 _STEPS_A_TOKEN: Final = 20  # the statements of the tests need at most 3
+_PLACE: Final = frozenset(["line", "col", "start", "end"])  # what the parser notes in `meta` of a word
 _VERSION: Final = tuple(map(int, sqlglot.__version__.split(".")[:2]))
 
 
@@ -69,7 +70,7 @@ def find_all(tree: exp.Expr, *kinds: type[_Node]) -> Iterator[_Node]:
     return (node for node in walk(tree) if isinstance(node, kinds))
 
 
-def copied(tree: _Node, values: Mapping[int, str] | None = None) -> _Node:
+def copy_tree(tree: _Node, values: Mapping[int, str] | None = None) -> _Node:
     """Copies a tree as it was parsed, without the places of its words, whose copies take half of the time.
 
     Args:
@@ -87,7 +88,9 @@ def copied(tree: _Node, values: Mapping[int, str] | None = None) -> _Node:
                 args[name] = value
         if values is not None and id(node) in values:
             args["this"] = values[id(node)]
-        made[id(node)] = type(node)(**args)
+        copy = made[id(node)] = type(node)(**args)
+        if node.meta and not node.meta.keys() <= _PLACE:
+            copy.meta.update(node.meta)
     return made[id(tree)]  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""Statements that differ in their literals alone are parsed once, and then filled with the literals of each text.
+"""Statements that differ in their literals alone are parsed once, then filled with the literals of each.
 
 1. A regular expression takes the numbers and the plain texts out of a statement; what is left is its shape.
    Comments, variables, and texts with escapes or double quotes have no shape.
@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.parse.sqlglot_adapter import copied, exp, walk
+from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp, walk
 from seqstore.store.sql.parse.statement_values import DeleteStatement, Query, UpdateStatement
 
 _SHAPES: Final = 512
@@ -31,11 +31,12 @@ _TEXT, _INTEGER, _DECIMAL = "\0t", "\0i", "\0d"
 _MARK: Final = re.compile("\0[tid]")
 _PLAIN: Final = frozenset(
     [
-        exp.Select, exp.Update, exp.Delete, exp.From, exp.Join, exp.Table, exp.TableAlias, exp.Where, exp.Group,
-        exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Distinct, exp.Alias, exp.Column,
-        exp.Identifier, exp.Star, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Tuple, exp.And, exp.Or,
-        exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.In, exp.Between, exp.Like,
-        exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max,
+        exp.Select, exp.Update, exp.Delete, exp.From, exp.Join, exp.Table, exp.TableAlias, exp.Where,
+        exp.Group, exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Distinct, exp.Alias,
+        exp.Column, exp.Identifier, exp.Star, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Tuple,
+        exp.And, exp.Or, exp.Not, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Is, exp.In,
+        exp.Between, exp.Like, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Neg, exp.Count, exp.Sum, exp.Avg,
+        exp.Min, exp.Max,
     ]
 )  # fmt: skip
 
@@ -52,7 +53,7 @@ class _Template:
     probes: tuple[int, ...]
 
     def filled(self, literals: Sequence[str]) -> Any:
-        tree = copied(self.statement.tree, dict(zip(self.probes, literals, strict=True)))
+        tree = copy_tree(self.statement.tree, dict(zip(self.probes, literals, strict=True)))
         return replace(self.statement, tree=tree)
 
 
@@ -99,7 +100,9 @@ def shape_of(text: str) -> tuple[str, list[str]] | None:
     """Returns a statement without its literals, and those; None for a text that has no shape."""
     if "\0" in text:
         return None
-    parts, literals, end = [], [], 0
+    parts: list[str] = []
+    literals: list[str] = []
+    end = 0
     for piece in _PIECE.finditer(text):
         value = piece["text"]
         if value is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
 from typing import Any, ClassVar, Final, TypeAlias
@@ -141,11 +142,13 @@ class Query:
         tree: sqlglot's tree.
         headings: the text of each item of the outermost select list as written, None where it is not known.
         settings: the session variables that a hint sets for this query, names and values.
+        prepared: what was made of the query for its next run (sql.evaluate.prepared_text).
     """
 
     tree: exp.Query
     headings: tuple[str, ...] | None
     settings: tuple[tuple[str, str], ...] = ()
+    prepared: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
 
 # A literal, `Word.DEFAULT`, or an expression to be evaluated.

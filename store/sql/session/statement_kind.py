@@ -148,13 +148,13 @@ def parse(text: str) -> list[Any]:
 
 
 def _parsed_shortly(text: str) -> Any:
-    """Parses a text by what is remembered of those before it, or as rows of literals; None for other texts."""
+    """Parses a text by what is known of those before it, or as rows of literals; None for other texts."""
     first_word = text.lstrip()[:7].upper()
     if first_word.startswith(("INSERT", "REPLACE")):
         return _insert_of_literals(text)
     if len(text) > _REMEMBERED_LENGTH_MAX:
         return None
-    if first_word.startswith("SELECT"):
+    if first_word.startswith(("SELECT", "WITH")):
         return _parsed_query(text)
     return _templates.parsed(text) if first_word.startswith(("UPDATE", "DELETE")) else None
 

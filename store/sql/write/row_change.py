@@ -13,7 +13,7 @@ from typing import Final
 from seqstore.store.check.write_modes import duplicate_error
 from seqstore.store.conflict.read_set import COMPLEX_TYPE, NON_DETERMINISTIC, SUBQUERY
 from seqstore.store.schema.table_schema import TableSchema
-from seqstore.store.sql.parse.sqlglot_adapter import copied, exp, find_all
+from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp, find_all
 from seqstore.store.sql.parse.statement_values import DmlStatement
 from seqstore.store.sql.write.changed_rows import OpenQuery, run_delete, run_update
 from seqstore.store.sql.write.merge_into import run_merge
@@ -29,7 +29,7 @@ def run_change(statement: DmlStatement, opened: TransactionTable, open_query: Op
     Raises:
         InvalidInputError: a column, clause or value that does not fit the table.
     """
-    tree, schema = copied(statement.tree), opened.schema
+    tree, schema = copy_tree(statement.tree), opened.schema
     if schema.is_duplicate and not isinstance(tree, exp.Delete):
         raise duplicate_error(opened.name, "Only unique table could be updated.")
     reason = fallback_reason(tree, schema)
