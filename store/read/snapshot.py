@@ -17,6 +17,7 @@ from seqstore.store.read.first_rows import KeyOrder, first_rows
 from seqstore.store.read.live_segment import Projection
 from seqstore.store.read.lookup import lookup
 from seqstore.store.read.marked_scan import MarkedScan, is_in_place
+from seqstore.store.read.numbered_scan import HeldRows, RowChanges, added_rows, changes_since
 from seqstore.store.read.scan import ScanMetrics, scan_batches, scan_metrics, unpruned
 from seqstore.store.read.table_state import StateIdentity, TableState
 from seqstore.store.read.tablets import Tablets, of_tablets, tablet_ids
@@ -100,6 +101,21 @@ class Snapshot:
         return MarkedScan(
             unpruned(self._state, filter), projection, conditions, deleted=deleted, grouped=grouped
         )
+
+    @internal
+    def changes_since(self, held: HeldRows) -> RowChanges:
+        """Returns what comes and goes for a holder of the rows of another version."""
+        return changes_since(held, self._state)
+
+    @internal
+    def added(self, changes: RowChanges, columns: Sequence[str]) -> pa.RecordBatchReader:
+        """Reads the rows that come by some changes, with their numbers in the last column.
+
+        Raises:
+            InvalidInputError: unknown column.
+        """
+        rows = added_rows(changes, Projection.of(self.schema, columns, hidden=False))
+        return pa.RecordBatchReader.from_batches(rows.schema, _held(rows, self._lease))
 
     @internal
     def first(

@@ -10,9 +10,13 @@ chooses algorithms. The copies of a DuckDB database are made like this:
 3. One thread makes the copies, and holds the version while it reads. Each copy is a database of its own in
    memory, compressed after each `_BYTES_A_STEP`.
 4. A query that reads only copied columns of that version reads the copy instead.
-5. The first query of a newer version drops the copy. One that was not used for `_IDLE_SECONDS` ends when
-   others need its memory, one that was not used for `_UNUSED_SECONDS` in any case, and all of them end in a
-   shortage of memory. Queries that read a copy keep it until they end.
+5. A copy follows its table: when queries of a newer version took a share of the time that this will take, the
+   rows that came since are put in and those that went are removed, in one transaction of DuckDB
+   (`copy_changes`). Queries that have begun go on with the rows of their version. Where too much has changed,
+   or queries read other columns, the copy ends, and another one is made as the first.
+6. A copy that was not used for `_IDLE_SECONDS` ends when others need its memory, one that was not used for
+   `_UNUSED_SECONDS` in any case, and all of them end in a shortage of memory. Queries that read a copy keep
+   it until they end.
 
 Only rows that count are copied, so a copy needs no marks.
 """
@@ -25,16 +29,22 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
-
+from seqstore.store.read.numbered_scan import HeldRows
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateIdentity
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.forks import new_lock
+from seqstore.store.sql.evaluate.copy_changes import (
+    CHANGED_SHARE,
+    RowsToCopy,
+    change_rows,
+    compress,
+    used_bytes,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -47,6 +57,7 @@ _READS_MIN: Final = 3
 _SHARE_MIN, _SHARE_MAX = 0.25, 16.0  # of the time of a copy
 _SECONDS_MIN: Final = 0.01
 _SECONDS_A_VALUE: Final = 40e-9
+_SECONDS_A_ROW: Final = 20e-9  # of a copy that follows
 _BYTES_A_STEP: Final = 96 << 20  # uncompressed at a time
 _COPIES_MAX: Final = 64
 _TABLES_MAX: Final = 1_000  # of which reads are remembered
@@ -56,27 +67,12 @@ _IDLE_SECONDS: Final = 30.0  # a copy that was used since does not end for anoth
 _UNUSED_SECONDS: Final = 600.0  # a copy that was not used since ends
 _RETRY_SECONDS: Final = 1.0  # for databases that cannot end yet
 _END_SECONDS: Final = 10.0
-_USED: Final = (
-    "SELECT coalesce(sum(memory_usage_bytes), 0) FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
-)
-
+_LOOSE_SHARE: Final = 0.02  # of the rows of a copy, changed since it was compressed
+_START_SECONDS: Final = 10.0  # within which queries begin to read a copy that they found
 _numbers: Final = itertools.count(1)
 
 
-class RowsToCopy(NamedTuple):
-    """Rows of a version.
-
-    Attributes:
-        columns: the names of the columns to copy.
-        mark: the column that marks the rows that count; empty if all do.
-    """
-
-    batches: Iterator[pa.RecordBatch]
-    columns: Sequence[str]
-    mark: str
-
-
-OpenRows: TypeAlias = "Callable[[Snapshot, Sequence[str]], RowsToCopy]"
+OpenRows: TypeAlias = "Callable[[Snapshot, Sequence[str], HeldRows], RowsToCopy]"
 
 
 class Read(NamedTuple):
@@ -92,25 +88,47 @@ class Copy:
 
     Attributes:
         database: its name in DuckDB; its table is `TABLE`.
-        identity: of the version.
+        identity: of the version whose rows it has.
+        names: of its columns in the table.
+        held: its rows.
         used_at: the moment of its last use.
-        seconds: what making it took.
-        read_seconds: what the queries that read it took.
+        seconds: what making it took, or its last changes.
+        read_seconds: what the queries took that have read it since.
+        changed: rows that came or went since it was compressed.
         readers: queries that read it.
+        starting: those of them that have not begun in DuckDB, and would meet rows of a later version.
+        is_changing: it becomes another version, and no query may begin to read it.
     """
 
     database: str
     identity: StateIdentity
-    columns: frozenset[str]
+    names: tuple[str, ...]
+    held: HeldRows = field(default_factory=HeldRows)
     used_at: float = 0.0
     seconds: float = 0.0
     read_seconds: float = 0.0
+    changed: int = 0
     readers: int = 0
+    starting: int = 0
+    is_changing: bool = False
     is_dropped: bool = False
+
+    def __post_init__(self) -> None:
+        self._columns = frozenset(self.names)
+
+    @property
+    def table(self) -> str:
+        """Its name in DuckDB."""
+        return f"{self.database}.main.{TABLE}"
 
     def serves(self, snapshot: Snapshot, columns: Iterable[str]) -> bool:
         """Returns whether it has some columns of a version."""
-        return self.identity == snapshot.identity and self.columns.issuperset(columns)
+        is_same = self.identity == snapshot.identity and not self.is_changing
+        return is_same and self._columns.issuperset(columns)
+
+    def may_follow(self, identity: StateIdentity, columns: Iterable[str]) -> bool:
+        """Returns whether its rows may become those of another version: one of the same schema."""
+        return self.identity.rows[1] == identity.rows[1] and self._columns.issuperset(columns)
 
 
 @dataclass(eq=False)
@@ -132,11 +150,13 @@ class _Asked:
     is_busy: bool = False
     rests_until: float = 0.0
 
-    def is_due(self) -> bool:
+    def is_due(self, *, follows: bool) -> bool:
+        """Returns whether the version is worth a copy, by changes of one that there is or by a new one."""
         if self.is_busy or time.monotonic() < self.rests_until:
             return False
-        wanted = (_SECONDS_MIN + self.identity.live_rows * len(self.columns) * _SECONDS_A_VALUE) * self.share
-        return self.reads >= _READS_MIN and self.seconds >= wanted
+        a_row = _SECONDS_A_ROW if follows else len(self.columns) * _SECONDS_A_VALUE
+        wanted = (_SECONDS_MIN + self.identity.live_rows * a_row) * self.share
+        return self.seconds >= wanted and (follows or self.reads >= _READS_MIN)
 
     def rest(self) -> None:
         """Makes no copy for a while, and the next one dearer."""
@@ -151,6 +171,7 @@ class _Order(NamedTuple):
     columns: tuple[str, ...]
     snapshot: Snapshot
     open_rows: OpenRows
+    follower: Copy | None
 
 
 class ColumnCopies:
@@ -172,7 +193,7 @@ class ColumnCopies:
         self._changed = threading.Condition(self._lock)
         self._asked: OrderedDict[object, _Asked] = OrderedDict()
         self._copies: OrderedDict[object, Copy] = OrderedDict()  # by table, the last used one last
-        self._released: deque[tuple[Copy, float]] = deque()
+        self._released: deque[tuple[Copy, float, bool]] = deque()
         self._held = 0  # dropped copies that queries still read
         self._ending: list[str] = []  # databases that no query reads any more
         self._orders: deque[_Order] = deque()
@@ -184,7 +205,10 @@ class ColumnCopies:
         memory_limit.on_shortage(self.relieve)
 
     def find(self, snapshot: Snapshot, columns: Iterable[str]) -> Copy | None:
-        """Returns a copy that has some columns of a version, None without one; `release` must follow."""
+        """Returns a copy that has some columns of a version, None without one.
+
+        `began` must follow when DuckDB has begun to read it, and `release` in any case.
+        """
         if not self._copies:
             return None
         table = snapshot.identity.table
@@ -195,17 +219,24 @@ class ColumnCopies:
                 return None
             self._copies.move_to_end(table)
             found.readers += 1
+            found.starting += 1
             found.used_at = time.monotonic()
             return found
+
+    def began(self, copy: Copy) -> None:
+        """Notes that the transaction of DuckDB has begun in which a query reads a copy."""
+        with self._lock:
+            copy.starting -= 1
+            self._changed.notify_all()
 
     def has(self, snapshot: Snapshot, columns: Iterable[str]) -> bool:
         """Returns whether a query of these columns would read a copy."""
         found = self._copies.get(snapshot.identity.table)
         return found is not None and found.serves(snapshot, columns)
 
-    def release(self, copy: Copy, seconds: float) -> None:
+    def release(self, copy: Copy, seconds: float, *, has_begun: bool = False) -> None:
         """Ends the use of a copy by a query that took some seconds. Never waits."""
-        self._released.append((copy, seconds))
+        self._released.append((copy, seconds, has_begun))
         if self._lock.acquire(blocking=False):
             try:
                 self._settle()
@@ -214,8 +245,9 @@ class ColumnCopies:
 
     def _settle(self) -> None:
         while self._released:
-            copy, seconds = self._released.popleft()
+            copy, seconds, has_begun = self._released.popleft()
             copy.readers -= 1
+            copy.starting -= not has_begun
             copy.read_seconds += seconds
             if copy.is_dropped and not copy.readers:
                 self._held -= 1
@@ -253,10 +285,13 @@ class ColumnCopies:
             asked.columns.update(dict.fromkeys(read.columns))
             asked.reads += 1
             asked.seconds += seconds
-            if not asked.is_due() or not self._may_begin():
-                return
             table, columns = read.snapshot.identity.table, tuple(asked.columns)
-            self._orders.append(_Order(table, asked, columns, read.snapshot.held(), open_rows))
+            copy = self._copies.get(table)
+            if copy is not None and not copy.may_follow(asked.identity, columns):
+                copy = None
+            if not asked.is_due(follows=copy is not None) or not self._may_begin():
+                return
+            self._orders.append(_Order(table, asked, columns, read.snapshot.held(), open_rows, copy))
             asked.is_busy = True
             self._changed.notify_all()
             if self._thread is not None:  # it takes this one, too
@@ -268,7 +303,7 @@ class ColumnCopies:
         return not self._is_closed and time.monotonic() >= self._paused_until
 
     def _asked_of(self, snapshot: Snapshot) -> _Asked | None:
-        """Returns the notes on a version, None if there are some on a newer one; drops older copies."""
+        """Returns the notes on a version, None if there are some on a newer one."""
         identity, table = snapshot.identity, snapshot.identity.table
         asked = self._asked.get(table)
         if asked is not None and asked.identity == identity:
@@ -276,10 +311,7 @@ class ColumnCopies:
             return asked
         if asked is not None and snapshot.version < asked.version:
             return None
-        copy = self._copies.get(table)
-        if copy is not None:
-            self._drop([table])
-        share = _share_after(asked, copy) if asked is not None else _SHARE_MIN
+        share = _share_after(asked, self._copies.get(table)) if asked is not None else _SHARE_MIN
         made = self._asked[table] = _Asked(snapshot.version, identity, share)
         self._asked.move_to_end(table)
         while len(self._asked) > _TABLES_MAX:
@@ -319,7 +351,7 @@ class ColumnCopies:
 
     def _used(self) -> int:
         with self._connection.cursor() as cursor:
-            return int(cursor.execute(_USED).fetchall()[0][0])
+            return used_bytes(cursor)
 
     def end(self) -> None:
         """Forgets all copies: their database ends, or has ended."""
@@ -404,54 +436,110 @@ class ColumnCopies:
         return ended == len(databases)
 
     def _make(self, order: _Order) -> None:
-        """Makes a copy and shows it to queries; a copy that fails leaves nothing."""
+        """Changes the copy that follows, or makes one, and shows it to queries; what fails leaves nothing."""
         with self._lock:
             if self._asked.get(order.table) is not order.asked:
                 return
+            copy = self._copies.get(order.table)
+        if copy is not None and copy is order.follower:
+            self._follow(copy, order)
+            return
+        self._drop_of(order.table)
         started = time.monotonic()
-        copy = Copy(f"{DATABASE}{next(_numbers)}", order.asked.identity, frozenset(order.columns))
-        is_made = False
-        try:
-            is_made = self._filled(copy, order)
-        except Exception as error:  # of the rows or of DuckDB; queries go on without the copy
-            _log.debug("no copy of columns was made: %s", error)
+        copy = Copy(f"{DATABASE}{next(_numbers)}", order.asked.identity, order.columns)
+        is_made = self._worked(copy, order, self._filled)
         copy.used_at = time.monotonic()
         copy.seconds = copy.used_at - started
         with self._lock:
             if is_made and self._may_begin() and self._asked.get(order.table) is order.asked:
-                self._drop([order.table] if order.table in self._copies else [])
                 self._copies[order.table] = copy
                 order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
             else:
                 order.asked.rest()
                 self._ending.append(copy.database)
 
-    def _filled(self, copy: Copy, order: _Order) -> bool:
-        """Copies rows step by step; returns whether they had room."""
-        rows = order.open_rows(order.snapshot, order.columns)
-        columns = ", ".join(map(_quoted, rows.columns))
-        only = f" WHERE {_quoted(rows.mark)}" if rows.mark else ""
-        table = f"{copy.database}.main.{TABLE}"
-        into = f"CREATE TABLE {table} AS"
-        with self._connection.cursor() as cursor:
-            with self._lock:
-                if not self._may_begin():
-                    return False
-                self._working = cursor
-            try:
-                cursor.execute(f"ATTACH ':memory:' AS {copy.database} (COMPRESS)")
-                for part in _steps(rows.batches, min(_BYTES_A_STEP, self.bytes_max)):
-                    cursor.register("__rows__", part)
-                    cursor.execute(f"{into} SELECT {columns} FROM __rows__{only}")
-                    cursor.unregister("__rows__")
-                    cursor.execute(f"CHECKPOINT {copy.database}")
-                    into = f"INSERT INTO {table}"
-                    if not self._has_room(order.table):
-                        return False
-            finally:
+    def _follow(self, copy: Copy, order: _Order) -> None:
+        """Changes the rows of a copy to those of a newer version; drops a copy that cannot follow."""
+        started = time.monotonic()
+        has_followed = self._worked(copy, order, self._changed_to)
+        with self._lock:
+            order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
+            copy.is_changing = False
+            copy.used_at = time.monotonic()
+            copy.seconds, copy.read_seconds = copy.used_at - started, 0.0
+            self._changed.notify_all()
+        if not has_followed:
+            self._drop_of(order.table)
+
+    def _drop_of(self, table: object) -> None:
+        """Drops the copy of a table, if there is one, and ends it unless a query reads it."""
+        with self._lock:
+            self._settle()
+            self._drop([table] if table in self._copies else [])
+        self._end_databases()
+
+    def _worked(
+        self, copy: Copy, order: _Order, work: Callable[[Copy, _Order, duckdb.DuckDBPyConnection], bool]
+    ) -> bool:
+        """Does the work of this thread in DuckDB; returns whether it succeeded."""
+        try:
+            with self._connection.cursor() as cursor:
                 with self._lock:
-                    self._working = None
+                    if not self._may_begin():
+                        return False
+                    self._working = cursor
+                try:
+                    return work(copy, order, cursor)
+                finally:
+                    with self._lock:
+                        self._working = None
+        except Exception as error:  # of the rows or of DuckDB; queries go on without the copy
+            _log.debug("no copy of columns was made: %s", error)
+            return False
+
+    def _filled(self, copy: Copy, order: _Order, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Copies rows step by step; returns whether they had room."""
+        rows = order.open_rows(order.snapshot, copy.names, copy.held)
+        cursor.execute(f"ATTACH ':memory:' AS {copy.database} (COMPRESS)")
+        for _ in change_rows(cursor, copy.table, rows, min(_BYTES_A_STEP, self.bytes_max), is_new=True):
+            compress(cursor, copy.database)
+            if not self._has_room(order.table):
+                return False
+        copy.held = rows.changes.held
         return True
+
+    def _changed_to(self, copy: Copy, order: _Order, cursor: duckdb.DuckDBPyConnection) -> bool:
+        """Changes rows in one transaction; returns whether they were few and had room.
+
+        A query that has found the copy begins to read before the transaction ends, and none finds it while it
+        ends.
+        """
+        rows = order.open_rows(order.snapshot, copy.names, copy.held)
+        if rows.changes.rows > CHANGED_SHARE * order.asked.identity.live_rows:
+            return False
+        cursor.execute("BEGIN")
+        for _ in change_rows(cursor, copy.table, rows, min(_BYTES_A_STEP, self.bytes_max)):
+            pass
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_free(copy), _START_SECONDS) or copy.is_dropped:
+                return False  # the cursor rolls back
+            copy.is_changing = True
+        cursor.execute("COMMIT")
+        with self._lock:
+            copy.identity, copy.held = order.asked.identity, rows.changes.held
+            copy.changed += rows.changes.rows
+            is_loose = copy.changed > _LOOSE_SHARE * order.asked.identity.live_rows
+        if is_loose:
+            try:
+                compress(cursor, copy.database)
+                copy.changed = 0
+            except Exception as error:  # tried again with the next changes
+                _log.debug("copy %s is not compressed: %s", copy.database, error)
+        return self._has_room(order.table)
+
+    def _is_free(self, copy: Copy) -> bool:
+        self._settle()
+        return copy.starting == 0
 
     def _has_room(self, table: object) -> bool:
         """Drops other copies that are hardly used until all fit; returns whether they do."""
@@ -477,20 +565,3 @@ def _share_after(asked: _Asked, copy: Copy | None) -> float:
     if copy is None:  # one that is not ready will not be used
         return min(asked.share * 2, _SHARE_MAX) if asked.is_busy else asked.share
     return min(asked.share * 2, _SHARE_MAX) if copy.read_seconds < copy.seconds else _SHARE_MIN
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _steps(batches: Iterable[pa.RecordBatch], bytes_max: int) -> Iterator[pa.Table]:
-    """Joins batches to parts of about `bytes_max`."""
-    joined, held = [], 0
-    for batch in batches:
-        joined.append(batch)
-        held += batch.nbytes
-        if held >= bytes_max:
-            yield pa.Table.from_batches(joined)
-            joined, held = [], 0
-    if joined:
-        yield pa.Table.from_batches(joined)

@@ -43,11 +43,19 @@ class CopiedRelations:
         self._open_rows = open_rows
         self._found: dict[int, tuple[Copy, Read]] = {}
         self._others: list[Read] = []
+        self._has_begun = False
 
     def get(self, number: int) -> Copy | None:
         """Returns the copy that a relation reads."""
         found = self._found.get(number)
         return found[0] if found is not None else None
+
+    def began(self) -> None:
+        """Notes that DuckDB reads the copies: later versions of them do not change what it reads."""
+        if self._copies is not None and not self._has_begun:
+            for copy, _ in self._found.values():
+                self._copies.began(copy)
+            self._has_begun = True
 
     def keep_columns(self) -> None:
         """Lets the relations that read a copy read the columns again for which it was found."""
@@ -77,7 +85,7 @@ class CopiedRelations:
     def _release(self, copies: ColumnCopies) -> None:
         while self._found:
             _, (copy, _) = self._found.popitem()
-            copies.release(copy, self.seconds)
+            copies.release(copy, self.seconds, has_begun=self._has_begun)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

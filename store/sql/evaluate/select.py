@@ -14,13 +14,15 @@ import pyarrow as pa
 from seqstore.store.ddl.views import IS_VIEW
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.read.marked_scan import LIVE, MarkedScan
+from seqstore.store.read.numbered_scan import NUMBER, HeldRows
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.runtime import memory_limit
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
-from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy, RowsToCopy
+from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy
 from seqstore.store.sql.evaluate.connections import Connection
 from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
+from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText, SessionValues, translated
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
 from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp
@@ -228,6 +230,7 @@ def _evaluated(
         if error.kind != duck.OVERLOADS:
             raise
         reader, close = run(prepared.settled_text())
+    copied.began()
     copied.seconds = time.monotonic() - started
     try:
         with reader:
@@ -275,10 +278,17 @@ def _copied_table(relation: Relation, copy: Copy) -> SourceTable:
     return SourceTable(TABLE, fields.names, duck.largeint_columns(fields), copy.database, has_more=True)
 
 
-def _rows_to_copy(snapshot: Snapshot, columns: Sequence[str]) -> RowsToCopy:
-    marked = snapshot.marked(columns)
-    batches = _marked_source(marked, columns).batches()
-    return RowsToCopy(batches, list(map(source_column, columns)), LIVE if marked.is_marked else "")
+def _rows_to_copy(snapshot: Snapshot, columns: Sequence[str], held: HeldRows) -> RowsToCopy:
+    """Returns what a copy needs that has the columns of other rows."""
+    from seqstore.store.sql.evaluate import duck
+
+    changes = snapshot.changes_since(held)
+    rows = snapshot.added(changes, columns)
+    names = [*map(source_column, columns), NUMBER]
+    schema = pa.schema([field.with_name(name) for field, name in zip(rows.schema, names, strict=True)])
+    named = pa.RecordBatchReader.from_batches(schema, (batch.rename_columns(names) for batch in rows))
+    added = pa.RecordBatchReader.from_stream(duck.Source(schema, lambda: named))
+    return RowsToCopy(added, changes)
 
 
 def _is_cheap_to_hand_over(relation: Relation, grouped: Set[str]) -> bool:

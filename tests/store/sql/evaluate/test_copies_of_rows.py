@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from seqstore.store.read.numbered_scan import HeldRows, RowChanges
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateIdentity
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql.evaluate import column_copies
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Read, RowsToCopy
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Read
+from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 
 _ROWS = 1_000
 
@@ -49,12 +52,16 @@ class Copies:
     opened: list[str] = field(default_factory=list)
     failing: int = 0
 
-    def _open(self, snapshot: Snapshot, columns: Sequence[str]) -> RowsToCopy:
+    def _open(self, snapshot: Snapshot, columns: Sequence[str], held: HeldRows) -> RowsToCopy:
         self.opened.append(str(snapshot.identity.table))
         if self.failing:
             self.failing -= 1
             raise OSError("planted")
-        return RowsToCopy(iter([self.batch]), columns, "")
+        return self.rows(1)
+
+    def rows(self, batches: int) -> RowsToCopy:
+        added = pa.RecordBatchReader.from_batches(self.batch.schema, [self.batch] * batches)
+        return RowsToCopy(added, RowChanges([], np.empty(0, np.uint64), [], HeldRows(), _ROWS * batches))
 
     def read(self, table: str, version: int = 1, seconds: float = 1.0) -> bool:
         """Notes a query; returns whether there is a copy for the next one."""
@@ -143,7 +150,7 @@ def test_copies_are_compressed(copies: Copies) -> None:
 @pytest.mark.usefixtures("at_once")
 def test_rows_are_copied_in_steps(copies: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_copies, "_BYTES_A_STEP", copies.batch.nbytes)
-    monkeypatch.setattr(copies, "_open", lambda _, columns: RowsToCopy(iter([copies.batch] * 5), columns, ""))
+    monkeypatch.setattr(copies, "_open", lambda *_: copies.rows(5))
     assert copies.read("t")
     copy = copies.find("t")
     found = copies.connection.execute(
