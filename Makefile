@@ -45,14 +45,11 @@ demo: setup ## the worked example, then 336,776 flights as late, shuffled, repea
 	@rm -rf $(DEMO_DIR)
 	@$(BIN)/seqstore --data-dir $(DEMO_DIR) demo
 
-# Types and layers are checked beside the tests: a third of that time one core has nothing to do.
-test: style mariadb ## lint, format, types and every kind of test in its short form
-	@echo '== pytest, and mypy and import-linter beside it'
-	@files=/dev/shm/seqstore-tests-$$$$; types=$$(mktemp); trap 'rm -rf "$$files" "$$types"' EXIT INT TERM; \
-	$(MAKE) --no-print-directory types > "$$types" 2>&1 & checked=$$!; \
-	$(MAKE) --no-print-directory classes || exit 1; \
-	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files"); passed=$$?; \
-	wait $$checked; typed=$$?; cat "$$types"; exit $$(( passed ? passed : typed ))
+# Types and layers take a processor for half a minute: `make lint`, `make test-all` and pre-commit check them.
+test: style mariadb classes ## ruff, and every kind of test in its short form
+	@echo '== pytest'
+	@files=/dev/shm/seqstore-tests-$$$$; trap 'rm -rf "$$files"' EXIT INT TERM; \
+	SEQSTORE_SEED=$(SEED) $(PYTEST) $(if $(filter 11,$(ROOM)),--basetemp="$$files")
 
 test-all: lint mariadb classes ## the same with all examples, histories and kills; what .ci/run runs (half an hour)
 	@echo '== pytest, full weight'

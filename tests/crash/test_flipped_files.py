@@ -207,7 +207,7 @@ def test_a_flipped_bit_of_planned_changes_reaches_no_task(
         assert pa.Table.from_batches(share.read()).num_rows == 30
         (file,) = (tmp_path / "data").rglob("*.feed")
         data = file.read_bytes()
-        for place in range(0, len(data), 97):
+        for place in range(0, len(data), by_form(577, 97)):
             file.write_bytes(data[:place] + bytes([data[place] ^ 8]) + data[place + 1 :])
             with pytest.raises(CorruptionError):
                 list(share.read())

@@ -440,8 +440,11 @@ class ColumnCopies:
         with self._lock:
             if self._asked.get(order.table) is not order.asked:
                 return
-            copy = self._copies.get(order.table)
-        if copy is not None and copy is order.follower:
+            copy = order.follower
+            if copy is not None and copy.is_dropped:  # a new one would be worth more reads
+                order.asked.is_busy = False
+                return
+        if copy is not None:
             self._follow(copy, order)
             return
         self._drop_of(order.table)
