@@ -22,16 +22,18 @@ _HEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _TAIL: Final = re.compile(r"\s(?:AS\s+\S+\s+)?ON\s+DUPLICATE\s+KEY\s+UPDATE\s", re.IGNORECASE)
-_TAIL_START_MAX: Final = 100  # characters before the word DUPLICATE
+_TAIL_LENGTH_MAX: Final = 100  # of it, on each side of the word DUPLICATE
+# Each piece takes all that it can, so that any text is divided in one pass: a text without an end takes the rest.
 _PIECE: Final = re.compile(
-    r"""\s*(
-    -?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?(?![\w.])
-    |'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'
-    |"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+"
-    |(?:NULL|TRUE|FALSE|DEFAULT)\b
-    |\S)""",
+    r"""[ \t\r\n]*+(
+    -?[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+(?![\w.])
+    |'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'?+
+    |"[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+"?+
+    |[\w.]++
+    |[^ \t\r\n])""",
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _WORDS: Final[dict[str, Cell]] = {"NULL": None, "TRUE": True, "FALSE": False, "DEFAULT": Word.DEFAULT}
 _NUMBER_STARTS: Final = frozenset("-0123456789")
 
@@ -54,7 +56,9 @@ def literal_rows(text: str) -> LiteralRows | None:
     if head is None or not is_unicode(text):
         return None
     tail = _tail(text, head.end())
-    pieces = _PIECE.findall(text, head.end(), tail)
+    pieces = _PIECE.findall(
+        text[head.end() : tail].rstrip(" \t\r\n")
+    )  # blanks there would be tried one by one
     if pieces[-1] == ";":
         pieces.pop()
     if ")" not in pieces:
@@ -75,17 +79,22 @@ def literal_rows(text: str) -> LiteralRows | None:
 def _tail(text: str, start: int) -> int:
     """Returns where the rows end."""
     word = max(text.rfind(word, start) for word in ("DUPLICATE", "duplicate"))
-    found = _TAIL.search(text, max(start, word - _TAIL_START_MAX)) if word >= 0 else None
+    if word < 0:
+        return len(text)
+    found = _TAIL.search(text, max(start, word - _TAIL_LENGTH_MAX), word + _TAIL_LENGTH_MAX)
     return found.start() if found is not None else len(text)
 
 
 def _cell(piece: str) -> Cell:
     first = piece[0]
     if first in _NUMBER_STARTS:
-        return int(piece) if piece.removeprefix("-").isdigit() else Decimal(piece)
-    if first in "'\"":
+        digits = piece.removeprefix("-")
+        if digits.isdigit() and digits.isascii():
+            return int(piece)
+        if _NUMBER.fullmatch(piece) is None:  # such as 1_0, which Python reads
+            raise ValueError(piece)
+        return Decimal(piece)
+    if first in "'\"":  # it has an end, for a parenthesis follows
         inner = piece[1:-1]
-        if first == piece:
-            raise ValueError(f"{piece} opens a text without an end")
         return unquoted(piece) if "\\" in inner or first in inner else inner
     return _WORDS[piece.upper()]

@@ -23,7 +23,7 @@ STATEMENTS = (Path(__file__).parents[1] / "fuzz_statements.sql").read_text(encod
 LITERALS = re.compile(r"(?<![\w.$@'])[0-9]+(?:\.[0-9]+)?(?![\w.$@'])|'[^'\\]*'")
 VALUES = ("0", "7", "-3", "20240101", "1.50", "0.5", "99999999999999999999", "''", "'a'", "'2024-01-01'",
           "'%Y-%m'", "'it''s'", "'1 day'", "'$.a'", "'x\\'y'", "'你'", "NULL", "1e5", ".5", '"q"', "x'41'",
-          "1 + 1", "-- c\n5", "@x", "DATE '2024-01-01'", "INTERVAL '5' DAY")  # fmt: skip
+          "1 + 1", "-- c\n5", "@x", "DATE '2024-01-01'", "INTERVAL '5' DAY", "1_0", "1٣", "0x1", "7\u00a0", "\x0b7", "'open", "007", "1.", "1e", "--5")  # fmt: skip
 TEMPLATES = [
     "SELECT * FROM t WHERE k = ?",
     "SELECT a, b AS c FROM t WHERE k >= ? ORDER BY k DESC LIMIT ?",
@@ -104,6 +104,25 @@ def test_rows_of_literals_are_read_as_the_parser_reads_them() -> None:
     for text in INSERTS * by_form(40, 400):
         statement = filled(text, chosen)
         assert shown(parse, statement) == shown(directly, statement), f"seed {seed}: {statement}"
+
+
+HOSTILE = {
+    "escapes without an end": "'" + "\\'" * 300_000,
+    "digits that end as a word": "1" * 300_000 + "x)",
+    "quotes": "'" * 300_001,
+    "blanks": " " * 300_000,
+    "parentheses": "(" * 300_000,
+    "rows": "1),(" * 100_000,
+    "points": "1." * 300_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_any_text_is_divided_in_one_pass(name: str) -> None:
+    """A regular expression that goes back would need hours, while no other statement runs."""
+    text = f"INSERT INTO t VALUES ({HOSTILE[name]}"
+    assert literal_rows(text) is None
+    assert literal_rows(f"INSERT INTO {HOSTILE[name]}") is None
 
 
 @pytest.mark.parametrize(
