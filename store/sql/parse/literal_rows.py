@@ -23,7 +23,8 @@ _HEAD: Final = re.compile(
 )
 _TAIL: Final = re.compile(r"\s(?:AS\s+\S+\s+)?ON\s+DUPLICATE\s+KEY\s+UPDATE\s", re.IGNORECASE)
 _TAIL_LENGTH_MAX: Final = 100  # of it, on each side of the word DUPLICATE
-# Each piece takes all that it can, so that any text is divided in one pass: a text without an end takes the rest.
+# Each piece takes all that it can, so that any text is divided in one pass. A text without an end takes the
+# rest.
 _PIECE: Final = re.compile(
     r"""[ \t\r\n]*+(
     -?[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+(?![\w.])
@@ -56,9 +57,8 @@ def literal_rows(text: str) -> LiteralRows | None:
     if head is None or not is_unicode(text):
         return None
     tail = _tail(text, head.end())
-    pieces = _PIECE.findall(
-        text[head.end() : tail].rstrip(" \t\r\n")
-    )  # blanks there would be tried one by one
+    # Blanks at the end would be tried one by one.
+    pieces = _PIECE.findall(text[head.end() : tail].rstrip(" \t\r\n"))
     if pieces[-1] == ";":
         pieces.pop()
     if ")" not in pieces:

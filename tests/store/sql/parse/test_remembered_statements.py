@@ -23,7 +23,8 @@ STATEMENTS = (Path(__file__).parents[1] / "fuzz_statements.sql").read_text(encod
 LITERALS = re.compile(r"(?<![\w.$@'])[0-9]+(?:\.[0-9]+)?(?![\w.$@'])|'[^'\\]*'")
 VALUES = ("0", "7", "-3", "20240101", "1.50", "0.5", "99999999999999999999", "''", "'a'", "'2024-01-01'",
           "'%Y-%m'", "'it''s'", "'1 day'", "'$.a'", "'x\\'y'", "'你'", "NULL", "1e5", ".5", '"q"', "x'41'",
-          "1 + 1", "-- c\n5", "@x", "DATE '2024-01-01'", "INTERVAL '5' DAY", "1_0", "1٣", "0x1", "7\u00a0", "\x0b7", "'open", "007", "1.", "1e", "--5")  # fmt: skip
+          "1 + 1", "-- c\n5", "@x", "DATE '2024-01-01'", "INTERVAL '5' DAY", "1_0",
+           "1٣", "0x1", "7\u00a0", "\x0b7", "'open", "007", "1.", "1e", "--5")  # fmt: skip
 TEMPLATES = [
     "SELECT * FROM t WHERE k = ?",
     "SELECT a, b AS c FROM t WHERE k >= ? ORDER BY k DESC LIMIT ?",
