@@ -26,6 +26,7 @@ from seqstore.store.types.column_types import parse_type
 from seqstore.store.types.fraction_digits import datetime_texts, fraction_digits_of
 
 _BATCH_BYTES: Final = 1 << 24
+_FEW_ROWS: Final = 16
 _BINARY_CHARSET: Final = 63
 _UTF8_CHARSET: Final = 45
 _NOT_NULL_FLAG: Final = 0x1
@@ -102,7 +103,11 @@ def send_rows(channel: wire.Channel, batch: pa.RecordBatch, *, is_binary: bool) 
         send_rows(channel, batch.slice(0, half), is_binary=is_binary)
         send_rows(channel, batch.slice(half), is_binary=is_binary)
         return
-    payloads = _binary_payloads(batch) if is_binary else _text_payloads(batch)
+    if batch.num_rows <= _FEW_ROWS:
+        for few in few_payloads(batch, is_binary=is_binary):
+            channel.write(few)
+        return
+    payloads = many_payloads(batch, is_binary=is_binary)
     lengths = pc.binary_length(payloads).to_numpy()
     if lengths.max() >= wire.PAYLOAD_MAX:  # such a row needs several packets
         for payload in payloads:
@@ -114,14 +119,63 @@ def send_rows(channel: wire.Channel, batch: pa.RecordBatch, *, is_binary: bool) 
     channel.write_packets(_buffer(_joined([_fixed(headers), payloads])), len(lengths))
 
 
-def _text_payloads(batch: pa.RecordBatch) -> pa.Array:
-    return _joined([part for column in _texts(batch) for part in _measured(column)])
+def many_payloads(batch: pa.RecordBatch, *, is_binary: bool) -> pa.Array:
+    """Returns rows as the protocol writes them; see the module."""
+    if is_binary:
+        return _binary_payloads(batch)
+    return _joined(
+        [part for column in map(_text_of, batch.schema, batch.columns) for part in _measured(column)]
+    )
 
 
-def _texts(batch: pa.RecordBatch) -> Iterator[pa.Array]:
+def few_payloads(batch: pa.RecordBatch, *, is_binary: bool) -> Iterator[bytes]:
+    """Returns what `many_payloads` returns, for so few rows that the calls of Arrow would take longer."""
+    if is_binary:
+        return _few_binary_payloads(batch)
+    return _few_text_payloads(batch)
+
+
+def _few_text_payloads(batch: pa.RecordBatch) -> Iterator[bytes]:
+    columns = []
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        digits = fraction_digits_of(field)
-        yield _text(column) if digits is None else datetime_texts(column, digits).cast(pa.binary())
+        if pa.types.is_string(field.type):
+            columns.append(column.cast(pa.binary()).to_pylist())
+        elif pa.types.is_signed_integer(field.type):
+            columns.append([None if n is None else b"%d" % n for n in column.to_pylist()])
+        else:
+            columns.append(_text_of(field, column).to_pylist())
+    for row in zip(*columns, strict=True):
+        yield b"".join(b"\xfb" if cell is None else wire.lenenc(len(cell)) + cell for cell in row)
+
+
+def _few_binary_payloads(batch: pa.RecordBatch) -> Iterator[bytes]:
+    columns = []
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_string(kind):
+            texts = column.cast(pa.binary()).to_pylist()
+            columns.append([None if text is None else wire.lenenc(len(text)) + text for text in texts])
+        elif pa.types.is_signed_integer(kind):
+            width = kind.bit_width // 8
+            numbers = column.to_pylist()
+            columns.append([None if n is None else n.to_bytes(width, "little", signed=True) for n in numbers])
+        else:
+            cells = _joined(list(_binary(column))).to_pylist()
+            columns.append(
+                [
+                    cell if valid else None
+                    for cell, valid in zip(cells, column.is_valid().to_pylist(), strict=True)
+                ]
+            )
+    width = (len(columns) + 2 + 7) // 8
+    for row in zip(*columns, strict=True):
+        nulls = sum([1 << place for place, cell in enumerate(row, 2) if cell is None])
+        yield b"".join([b"\0", nulls.to_bytes(width, "little"), *[cell for cell in row if cell is not None]])
+
+
+def _text_of(field: pa.Field, column: pa.Array) -> pa.Array:
+    digits = fraction_digits_of(field)
+    return _text(column) if digits is None else datetime_texts(column, digits).cast(pa.binary())
 
 
 def _text(column: pa.Array) -> pa.Array:
