@@ -140,7 +140,8 @@ def _identity(relation: Relation, table: SourceTable) -> Hashable:
     """Returns what the text says of a relation."""
     source = (table.name, table.catalog, table.is_marked, table.has_more)
     columns = (tuple(relation.columns), tuple(table.columns), frozenset(table.largeint))
-    return id(relation.schema), columns, source, relation.is_unfiltered, relation.first is not None
+    ways = (relation.is_unfiltered, relation.is_decided_once, relation.first is not None)
+    return id(relation.schema), columns, source, ways
 
 
 class _Watched:
