@@ -92,7 +92,6 @@ class Channel:
 
     Attributes:
         sequence: the number of the next packet in either direction.
-        bytes_sent: to the client.
         sending_since: `time.monotonic()` when a send began that still waits for the client, else None.
     """
 
@@ -105,7 +104,7 @@ class Channel:
         self._waited = 0.0  # for the rest of a payload
         self._arrived = 0
         self.sequence = 0
-        self.bytes_sent = 0
+        self._sent = 0
         self._payload_bytes_max = payload_bytes_max
         self._pending = bytearray()
         self.sending_since: float | None = None
@@ -179,6 +178,11 @@ class Channel:
             kind="read_timeout",
         )
 
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes for the client, those included that are queued."""
+        return self._sent + len(self._pending)
+
     def write(self, payload: bytes) -> None:
         """Queues one payload."""
         start = 0
@@ -207,7 +211,7 @@ class Channel:
         self.sending_since = time.monotonic()
         self.socket.sendall(data)
         self.sending_since = None
-        self.bytes_sent += len(data)
+        self._sent += len(data)
 
 
 def lenenc(number: int) -> bytes:

@@ -47,7 +47,8 @@ def copied_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         for attempt in range(2):
             found = self._copies.find(*read)
             if found is not None:
-                self._copies.release(found, 1.0)
+                found.seconds = 1.0
+                self._copies.release(found)
                 return True
             if not attempt:
                 self._copies.note([read], 1.0, self._open_rows)

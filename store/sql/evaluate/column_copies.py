@@ -12,8 +12,8 @@ chooses algorithms. The copies of a DuckDB database are made like this:
 4. A query that reads only copied columns of that version reads the copy instead.
 5. A copy follows its table: when queries of a newer version took a share of the time that this will take, the
    rows that came since are put in and those that went are removed, in one transaction of DuckDB
-   (`copy_changes`). Queries that have begun go on with the rows of their version. Where too much has changed,
-   or queries read other columns, the copy ends, and another one is made as the first.
+   (`copy_changes`). Queries whose transaction has begun go on with the rows of their version. Where too much
+   changed, or queries read other columns, the copy ends, and another one is made as the first.
 6. A copy that was not used for `_IDLE_SECONDS` ends when others need its memory, one that was not used for
    `_UNUSED_SECONDS` in any case, and all of them end in a shortage of memory. Queries that read a copy keep
    it until they end.
@@ -67,6 +67,7 @@ _IDLE_SECONDS: Final = 30.0  # a copy that was used since does not end for anoth
 _UNUSED_SECONDS: Final = 600.0  # a copy that was not used since ends
 _RETRY_SECONDS: Final = 1.0  # for databases that cannot end yet
 _END_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.2  # after which the thread looks for queries that released a copy
 _LOOSE_SHARE: Final = 0.02  # of the rows of a copy, changed since it was compressed
 _START_SECONDS: Final = 10.0  # within which queries begin to read a copy that they found
 _numbers: Final = itertools.count(1)
@@ -95,8 +96,8 @@ class Copy:
         seconds: what making it took, or its last changes.
         read_seconds: what the queries took that have read it since.
         changed: rows that came or went since it was compressed.
-        readers: queries that read it.
-        starting: those of them that have not begun in DuckDB, and would meet rows of a later version.
+        uses: of queries that read it.
+        starting: those whose transaction of DuckDB has not begun: they would meet rows of a later version.
         is_changing: it becomes another version, and no query may begin to read it.
     """
 
@@ -108,8 +109,8 @@ class Copy:
     seconds: float = 0.0
     read_seconds: float = 0.0
     changed: int = 0
-    readers: int = 0
-    starting: int = 0
+    uses: set[Use] = field(default_factory=set)
+    starting: set[Use] = field(default_factory=set)
     is_changing: bool = False
     is_dropped: bool = False
 
@@ -129,6 +130,14 @@ class Copy:
     def may_follow(self, identity: StateIdentity, columns: Iterable[str]) -> bool:
         """Returns whether its rows may become those of another version: one of the same schema."""
         return self.identity.rows[1] == identity.rows[1] and self._columns.issuperset(columns)
+
+
+@dataclass(eq=False)
+class Use:
+    """The use of a copy by a query. `seconds` is what the query took, once it has ended."""
+
+    copy: Copy
+    seconds: float = 0.0
 
 
 @dataclass(eq=False)
@@ -177,8 +186,8 @@ class _Order(NamedTuple):
 class ColumnCopies:
     """The copies of one DuckDB database.
 
-    `_settle` and `_drop` run under the lock. Queries release copies without waiting for it, as the garbage
-    collector may end one in a thread that holds it.
+    `_settle`, `_drop`, `_asked_of` and `_wait_for_begin` run under the lock. Queries release copies without
+    waiting for it, as the garbage collector may end one in a thread that holds it.
 
     Args:
         connection: to the database.
@@ -193,7 +202,7 @@ class ColumnCopies:
         self._changed = threading.Condition(self._lock)
         self._asked: OrderedDict[object, _Asked] = OrderedDict()
         self._copies: OrderedDict[object, Copy] = OrderedDict()  # by table, the last used one last
-        self._released: deque[tuple[Copy, float, bool]] = deque()
+        self._released: deque[Use] = deque()
         self._held = 0  # dropped copies that queries still read
         self._ending: list[str] = []  # databases that no query reads any more
         self._orders: deque[_Order] = deque()
@@ -204,8 +213,8 @@ class ColumnCopies:
         self._is_closed = False
         memory_limit.on_shortage(self.relieve)
 
-    def find(self, snapshot: Snapshot, columns: Iterable[str]) -> Copy | None:
-        """Returns a copy that has some columns of a version, None without one.
+    def find(self, snapshot: Snapshot, columns: Iterable[str]) -> Use | None:
+        """Returns the use of a copy that has some columns of a version, None without one.
 
         `began` must follow when DuckDB has begun to read it, and `release` in any case.
         """
@@ -218,15 +227,16 @@ class ColumnCopies:
             if found is None or not found.serves(snapshot, columns):
                 return None
             self._copies.move_to_end(table)
-            found.readers += 1
-            found.starting += 1
+            use = Use(found)
+            found.uses.add(use)
+            found.starting.add(use)
             found.used_at = time.monotonic()
-            return found
+            return use
 
-    def began(self, copy: Copy) -> None:
+    def began(self, use: Use) -> None:
         """Notes that the transaction of DuckDB has begun in which a query reads a copy."""
         with self._lock:
-            copy.starting -= 1
+            use.copy.starting.discard(use)
             self._changed.notify_all()
 
     def has(self, snapshot: Snapshot, columns: Iterable[str]) -> bool:
@@ -234,9 +244,9 @@ class ColumnCopies:
         found = self._copies.get(snapshot.identity.table)
         return found is not None and found.serves(snapshot, columns)
 
-    def release(self, copy: Copy, seconds: float, *, has_begun: bool = False) -> None:
-        """Ends the use of a copy by a query that took some seconds. Never waits."""
-        self._released.append((copy, seconds, has_begun))
+    def release(self, use: Use) -> None:
+        """Ends the use of a copy. Never waits."""
+        self._released.append(use)
         if self._lock.acquire(blocking=False):
             try:
                 self._settle()
@@ -245,11 +255,16 @@ class ColumnCopies:
 
     def _settle(self) -> None:
         while self._released:
-            copy, seconds, has_begun = self._released.popleft()
-            copy.readers -= 1
-            copy.starting -= not has_begun
-            copy.read_seconds += seconds
-            if copy.is_dropped and not copy.readers:
+            use = self._released.popleft()
+            copy = use.copy
+            if use not in copy.uses:
+                continue
+            copy.uses.discard(use)
+            copy.read_seconds += use.seconds
+            if use in copy.starting:
+                copy.starting.discard(use)
+                self._changed.notify_all()
+            if copy.is_dropped and not copy.uses:
                 self._held -= 1
                 self._ending.append(copy.database)
                 self._changed.notify_all()
@@ -259,7 +274,7 @@ class ColumnCopies:
         for table in tables:
             copy = self._copies.pop(table)
             copy.is_dropped = True
-            if copy.readers:
+            if copy.uses:
                 self._held += 1
             else:
                 self._ending.append(copy.database)
@@ -466,13 +481,16 @@ class ColumnCopies:
         started = time.monotonic()
         has_followed = self._worked(copy, order, self._changed_to)
         with self._lock:
+            self._settle()
             order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
+            if not has_followed and not copy.is_dropped:
+                self._drop([order.table])
             copy.is_changing = False
             copy.used_at = time.monotonic()
             copy.seconds, copy.read_seconds = copy.used_at - started, 0.0
             self._changed.notify_all()
         if not has_followed:
-            self._drop_of(order.table)
+            self._end_databases()
 
     def _drop_of(self, table: object) -> None:
         """Drops the copy of a table, if there is one, and ends it unless a query reads it."""
@@ -519,12 +537,14 @@ class ColumnCopies:
         """
         rows = order.open_rows(order.snapshot, copy.names, copy.held)
         if rows.changes.rows > CHANGED_SHARE * order.asked.identity.live_rows:
+            _log.debug("copy %s does not follow %d changed rows", copy.database, rows.changes.rows)
             return False
         cursor.execute("BEGIN")
         for _ in change_rows(cursor, copy.table, rows, min(_BYTES_A_STEP, self.bytes_max)):
             pass
         with self._changed:
-            if not self._changed.wait_for(lambda: self._is_free(copy), _START_SECONDS) or copy.is_dropped:
+            if not self._wait_for_begin(copy):
+                _log.debug("copy %s does not follow: a query does not begin to read it", copy.database)
                 return False  # the cursor rolls back
             copy.is_changing = True
         cursor.execute("COMMIT")
@@ -540,9 +560,17 @@ class ColumnCopies:
                 _log.debug("copy %s is not compressed: %s", copy.database, error)
         return self._has_room(order.table)
 
-    def _is_free(self, copy: Copy) -> bool:
-        self._settle()
-        return copy.starting == 0
+    def _wait_for_begin(self, copy: Copy) -> bool:
+        """Waits until all queries that have found a copy have begun; returns whether that came in time."""
+        end = time.monotonic() + _START_SECONDS
+        while True:
+            self._settle()  # a query may have released the copy while the lock was held
+            if copy.is_dropped or not self._may_begin():
+                return False
+            left = end - time.monotonic()
+            if not copy.starting or left <= 0:
+                return not copy.starting
+            self._changed.wait(min(left, _LOOK_SECONDS))
 
     def _has_room(self, table: object) -> bool:
         """Drops other copies that are hardly used until all fit; returns whether they do."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from seqstore.store.read.snapshot import Snapshot
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, OpenRows, Read
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, OpenRows, Read, Use
 from seqstore.store.sql.translate.relations import Relation
+
+if TYPE_CHECKING:
+    import duckdb
 
 _log: Final = logging.getLogger("seqstore.copies")
 
@@ -41,21 +44,26 @@ class CopiedRelations:
         self._copies = copies
         self._relations = relations
         self._open_rows = open_rows
-        self._found: dict[int, tuple[Copy, Read]] = {}
+        self._found: dict[int, tuple[Use, Read]] = {}
         self._others: list[Read] = []
-        self._has_begun = False
 
     def get(self, number: int) -> Copy | None:
         """Returns the copy that a relation reads."""
         found = self._found.get(number)
-        return found[0] if found is not None else None
+        return found[0].copy if found is not None else None
 
-    def began(self) -> None:
-        """Notes that DuckDB reads the copies: later versions of them do not change what it reads."""
-        if self._copies is not None and not self._has_begun:
-            for copy, _ in self._found.values():
-                self._copies.began(copy)
-            self._has_begun = True
+    def begin(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        """Begins the transaction of DuckDB that reads the copies as they are now.
+
+        Each copy is a database, in which the transaction begins when a statement first reads it.
+        """
+        if self._copies is None or not self._found:
+            return
+        cursor.begin()
+        for table in dict.fromkeys(use.copy.table for use, _ in self._found.values()):
+            cursor.execute(f"SELECT NULL FROM {table} LIMIT 0")
+        for use, _ in self._found.values():
+            self._copies.began(use)
 
     def keep_columns(self) -> None:
         """Lets the relations that read a copy read the columns again for which it was found."""
@@ -76,16 +84,17 @@ class CopiedRelations:
     def _look(self, copies: ColumnCopies, number: int, read: Read | None) -> None:
         if read is None:
             return
-        copy = copies.find(*read)
-        if copy is not None:
-            self._found[number] = copy, read
+        use = copies.find(*read)
+        if use is not None:
+            self._found[number] = use, read
         else:
             self._others.append(read)
 
     def _release(self, copies: ColumnCopies) -> None:
         while self._found:
-            _, (copy, _) = self._found.popitem()
-            copies.release(copy, self.seconds, has_begun=self._has_begun)
+            _, (use, _) = self._found.popitem()
+            use.seconds = self.seconds
+            copies.release(use)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -171,6 +171,7 @@ def run(
     zone: str,
     kinds: Sequence[str | None] = (),
     needs_counts: bool = False,
+    begin: Callable[[duckdb.DuckDBPyConnection], None] = lambda _: None,
 ) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
     """Starts a rendered statement. In a server the caller waits for room before (`memory_limit`).
 
@@ -180,6 +181,7 @@ def run(
         has_largeint: LARGEINT values take part, so sums stay LARGEINT; other sums are BIGINT, or overflow.
         zone: the session's time zone, into which texts with an offset are converted (Y13).
         needs_counts: DuckDB's plan depends on the numbers of rows of the sources.
+        begin: begins what the statement reads of DuckDB's own tables.
 
     Returns:
         The answer, and a function that ends the statement.
@@ -189,7 +191,7 @@ def run(
     """
     work = _Work(connection, connection.cursor(), sources, current())
     try:
-        relation = _planned(sql, work, zone, needs_counts=needs_counts)
+        relation = _planned(sql, work, zone, begin, needs_counts=needs_counts)
         wide = [str(kind) == "HUGEINT" for kind in relation.types]
         read = relation.to_arrow_reader if _READS_STREAMS_AGAIN else relation.fetch_record_batch
         reader = read(_ANSWER_ROWS)
@@ -215,7 +217,14 @@ def _answers(reader: pa.RecordBatchReader, schema: pa.Schema, work: _Work) -> It
         reader.close()
 
 
-def _planned(sql: str, work: _Work, zone: str, *, needs_counts: bool) -> duckdb.DuckDBPyRelation:
+def _planned(
+    sql: str,
+    work: _Work,
+    zone: str,
+    begin: Callable[[duckdb.DuckDBPyConnection], None],
+    *,
+    needs_counts: bool,
+) -> duckdb.DuckDBPyRelation:
     """Returns the plan of a statement that its cancellation ends, over its registered sources."""
     if work.statement is not None:
         work.statement.add(work.interrupt)
@@ -224,6 +233,7 @@ def _planned(sql: str, work: _Work, zone: str, *, needs_counts: bool) -> duckdb.
     work.connection.create_macros(sql)
     if reads_zone(sql):
         work.cursor.execute(zone_setting(zone))
+    begin(work.cursor)  # behind the macros, which the transaction would not see
     for name, rows in _registered(work.sources, needs_counts=needs_counts).items():
         work.cursor.register(name, rows)
     return work.cursor.sql(sql)

@@ -37,7 +37,7 @@ class PreparedText:
         kinds: the types of the answer's columns, None where one is not known.
         has_largeint: LARGEINT values take part.
         needs_counts: DuckDB's plan depends on the numbers of rows of the sources.
-        schemas: of the tables; the key of a kept text has their identities.
+        schemas: of the tables. They stay, as the key of the text has their identities (`id`).
     """
 
     text: str

@@ -219,6 +219,7 @@ def _evaluated(
             kinds=text.kinds,
             has_largeint=text.has_largeint,
             needs_counts=text.needs_counts,
+            begin=copied.begin,
         )
 
     text = prepared.text()
@@ -230,7 +231,6 @@ def _evaluated(
         if error.kind != duck.OVERLOADS:
             raise
         reader, close = run(prepared.settled_text())
-    copied.began()
     copied.seconds = time.monotonic() - started
     try:
         with reader:

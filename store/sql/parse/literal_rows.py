@@ -22,10 +22,11 @@ _HEAD: Final = re.compile(
     re.IGNORECASE,
 )
 _TAIL: Final = re.compile(r"\s(?:AS\s+\S+\s+)?ON\s+DUPLICATE\s+KEY\s+UPDATE\s", re.IGNORECASE)
-_TAIL_LENGTH_MAX: Final = 100  # of it, on each side of the word DUPLICATE
+_TAIL_WORDS_MAX: Final = 100  # characters on each side of the word DUPLICATE
+_FRAME_LENGTH_MAX: Final = 2_000  # of what stands before the rows, and of what stands behind them
 # Each piece takes all that it can, so that any text is divided in one pass. A text without an end takes the
 # rest.
-_PIECE: Final = re.compile(
+_LITERAL_OR_SIGN: Final = re.compile(
     r"""[ \t\r\n]*+(
     -?[0-9]++(?:\.[0-9]++)?+(?:e[+-]?[0-9]++)?+(?![\w.])
     |'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'?+
@@ -53,13 +54,15 @@ class LiteralRows(NamedTuple):
 def literal_rows(text: str) -> LiteralRows | None:
     """Reads the rows of one INSERT or REPLACE; None for other texts, for expressions, and for rows of
     several lengths."""
-    head = _HEAD.match(text)
+    head = _HEAD.match(text, 0, _FRAME_LENGTH_MAX)
     if head is None or not is_unicode(text):
         return None
     tail = _tail(text, head.end())
+    if len(text) - tail > _FRAME_LENGTH_MAX:
+        return None
     # Blanks at the end would be tried one by one.
-    pieces = _PIECE.findall(text[head.end() : tail].rstrip(" \t\r\n"))
-    if pieces[-1] == ";":
+    pieces = _LITERAL_OR_SIGN.findall(text[head.end() : tail].rstrip(" \t\r\n"))
+    if pieces[-1] == ";" and tail == len(text):
         pieces.pop()
     if ")" not in pieces:
         return None
@@ -77,11 +80,11 @@ def literal_rows(text: str) -> LiteralRows | None:
 
 
 def _tail(text: str, start: int) -> int:
-    """Returns where the rows end."""
+    """Returns where the rows end. ON DUPLICATE KEY UPDATE is found in upper case and in lower case."""
     word = max(text.rfind(word, start) for word in ("DUPLICATE", "duplicate"))
     if word < 0:
         return len(text)
-    found = _TAIL.search(text, max(start, word - _TAIL_LENGTH_MAX), word + _TAIL_LENGTH_MAX)
+    found = _TAIL.search(text, max(start, word - _TAIL_WORDS_MAX), word + _TAIL_WORDS_MAX)
     return found.start() if found is not None else len(text)
 
 

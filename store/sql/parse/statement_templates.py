@@ -22,11 +22,11 @@ from seqstore.store.sql.parse.statement_values import DeleteStatement, Query, Up
 
 _SHAPES: Final = 512
 # A quoted name; else a text without escapes, or a number that is no part of a word or of another number.
-_PIECE: Final = re.compile(
+_LITERAL: Final = re.compile(
     "`[^`]*`|(?<![\\w'])'(?P<text>[^'\\\\\ud800-\udfff]*)'(?!')"
     r"|(?<![\w.$@])(?P<number>[0-9]+(?P<fraction>\.[0-9]+)?)(?![\w.$@])"
 )
-_SHAPELESS: Final = re.compile("['\"\\\\#;?@\ud800-\udfff]|--|/\\*")
+_SHAPELESS: Final = re.compile("['\"\\\\#;?@\ud800-\udfff]|--|->|/\\*")
 _TEXT, _INTEGER, _DECIMAL = "\0t", "\0i", "\0d"
 _MARK: Final = re.compile("\0[tid]")
 _PLAIN: Final = frozenset(
@@ -103,7 +103,7 @@ def shape_of(text: str) -> tuple[str, list[str]] | None:
     parts: list[str] = []
     literals: list[str] = []
     end = 0
-    for piece in _PIECE.finditer(text):
+    for piece in _LITERAL.finditer(text):
         value = piece["text"]
         if value is not None:
             mark = _TEXT

@@ -161,13 +161,14 @@ def _parsed_shortly(text: str) -> Any:
 
 def _insert_of_literals(text: str) -> Insert | None:
     found = literal_rows(text)
-    if found is None or len(found.frame) > _REMEMBERED_LENGTH_MAX:
+    if found is None:
         return None
     try:
         statement = _parsed_frame(found.frame)
     except InvalidInputError:  # the whole statement is parsed for its error
         return None
-    if not isinstance(statement, Insert):
+    # The word VALUES may stand within a query, too.
+    if not isinstance(statement, Insert) or statement.query is not None or statement.rows != ((),):
         return None
     assignments = tuple((name, tree.copy()) for name, tree in statement.on_duplicate)
     return replace(statement, rows=found.rows, on_duplicate=assignments)

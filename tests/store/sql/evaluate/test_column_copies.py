@@ -19,7 +19,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session
 from seqstore.store.sql.evaluate import column_copies, connections, duck, select
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Use
 from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.copied import copied_at_once, copies, settled
@@ -96,12 +96,12 @@ def fill_and_copy(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         run(_QUERY)
 
 
-def held_copy(store: Store) -> Copy:
+def held_copy(store: Store) -> Use:
     """The copy of `fill_and_copy`, as a query that reads it holds it."""
     with store.snapshot("db.t") as snapshot:
-        copy = copies().find(snapshot, ["g", "v"])
-    assert copy is not None
-    return copy
+        use = copies().find(snapshot, ["g", "v"])
+    assert use is not None
+    return use
 
 
 def reads_copy(sql: str) -> bool:
@@ -415,10 +415,10 @@ def test_a_copy_that_is_not_used_ends_by_itself(
 
 def test_a_reader_keeps_a_copy_that_ends(store: Store, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     fill_and_copy(store, run, monkeypatch)
-    held, copy = copies(), held_copy(store)
+    held, use = copies(), held_copy(store)
     held.relieve()
-    assert databases() == [copy.database]
-    held.release(copy, 0.0)
+    assert databases() == [use.copy.database]
+    held.release(use)
     settled()
     assert databases() == []
 
@@ -428,10 +428,10 @@ def test_a_query_ends_in_a_thread_that_is_at_the_copies(
 ) -> None:
     """The garbage collector may end a suspended query at any point."""
     fill_and_copy(store, run, monkeypatch)
-    held, copy = copies(), held_copy(store)
+    held, use = copies(), held_copy(store)
     with held._lock:
         held._drop(list(held._copies))
-        held.release(copy, 0.0)
+        held.release(use)
     settled()
     until(lambda: not databases())
 

@@ -132,7 +132,7 @@ def test_there_are_so_many_copies(copies: Copies, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(column_copies, "_COPIES_MAX", 2)
     assert [copies.read(table) for table in "abc"] == [True, True, False]
     monkeypatch.setattr(column_copies, "_IDLE_SECONDS", -1.0)
-    copies.held.release(copies.find("a"), 0.0)
+    copies.held.release(copies.find("a"))
     assert copies.read("d")
     assert [copies.held.has(cast(Snapshot, Version(table)), ("v",)) for table in "abd"] == [True, False, True]
     assert copies.databases() == 2
@@ -152,12 +152,10 @@ def test_rows_are_copied_in_steps(copies: Copies, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(column_copies, "_BYTES_A_STEP", copies.batch.nbytes)
     monkeypatch.setattr(copies, "_open", lambda *_: copies.rows(5))
     assert copies.read("t")
-    copy = copies.find("t")
-    found = copies.connection.execute(
-        f"SELECT count(*), sum(v) FROM {copy.database}.main.{column_copies.TABLE}"
-    )
+    use = copies.find("t")
+    found = copies.connection.execute(f"SELECT count(*), sum(v) FROM {use.copy.table}")
     assert found.fetchall() == [(5 * _ROWS, 35 * _ROWS)]
-    copies.held.release(copy, 0.0)
+    copies.held.release(use)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -177,9 +175,9 @@ def test_without_a_thread_later_queries_try_again(copies: Copies, monkeypatch: p
 @pytest.mark.usefixtures("at_once")
 def test_a_shortage_counts_queries_that_have_ended(copies: Copies) -> None:
     assert copies.read("t")
-    copy = copies.find("t")
+    use = copies.find("t")
     with copies.held._lock:
-        copies.held.release(copy, 0.0)
+        copies.held.release(use)
     copies.held.relieve()
     assert copies.databases() == 0
 

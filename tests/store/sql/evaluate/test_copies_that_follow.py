@@ -13,9 +13,10 @@ import pytest
 
 from seqstore import Store
 from seqstore.store.check.write_modes import UpdateMode
+from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session, parse
-from seqstore.store.sql.evaluate import column_copies, connections
-from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy
+from seqstore.store.sql.evaluate import column_copies, connections, duck
+from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Use
 from tests.seeds import new_seed
 from tests.support.copied import copied_at_once, copies, settled
 from tests.support.statements import last_result
@@ -196,14 +197,14 @@ def test_no_copy_changes_between_a_query_that_found_it_and_its_begin(
     """The query would read the rows of the later version."""
     monkeypatch.setattr(column_copies, "_START_SECONDS", 0.05)
     with following(monkeypatch, run) as counts:
-        copy = held_copy(store)
+        use = held_copy(store)
         run("INSERT INTO t VALUES (-1, 1, 1, 'x')")
         run(_QUERY)
         assert counts[1] >= 1, "the query in between holds the copy"
-        assert len(rows_in(copy)) == _ROWS - 50
-        copies().release(copy, 0.0)
+        assert len(rows_in(use.copy)) == _ROWS - 50
+        copies().release(use)
     settled()
-    assert copy.database not in databases()
+    assert use.copy.database not in databases()
 
 
 @pytest.mark.usefixtures("table")
@@ -211,21 +212,87 @@ def test_a_copy_changes_beside_a_query_that_has_begun(
     store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with following(monkeypatch, run) as counts:
-        copy = held_copy(store)
-        copies().began(copy)
+        use = held_copy(store)
+        copies().began(use)
         run("INSERT INTO t VALUES (-1, 1, 1, 'x')")
         run(_QUERY)
         assert counts == [2, 0]
-        copies().release(copy, 0.0, has_begun=True)
-    assert (copy.readers, copy.starting) == (0, 0)
+        copies().release(use)
+    assert (use.copy.uses, use.copy.starting) == (set(), set())
 
 
-def held_copy(store: Store) -> Copy:
+@pytest.mark.usefixtures("table")
+def test_a_change_goes_on_when_a_query_fails_before_it_begins(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that changes copies slept for the whole time that queries have to begin."""
+    waiting = threading.Event()
+    wait = ColumnCopies._wait_for_begin
+
+    def told(self: ColumnCopies, copy: Copy) -> bool:
+        waiting.set()
+        return wait(self, copy)
+
+    monkeypatch.setattr(column_copies, "_START_SECONDS", 3600.0)
+    monkeypatch.setattr(ColumnCopies, "_wait_for_begin", told)
+    with following(monkeypatch, run) as counts:
+        use = held_copy(store)
+
+        def fail() -> None:
+            assert waiting.wait(60)
+            copies().release(use)
+
+        failing = threading.Thread(target=fail)
+        failing.start()
+        run("INSERT INTO t VALUES (-1, 1, 1, 'x')")
+        run(_QUERY)
+        failing.join()
+        assert counts == [2, 0]
+
+
+@pytest.mark.usefixtures("table")
+def test_a_query_that_computes_for_long_lets_the_copy_change(
+    session: Session, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began with its first rows, when all of its aggregates were done."""
+    begun: list[bool] = []
+    executed = duck._registered
+
+    def noted(sources: Any, *, needs_counts: bool) -> Any:
+        [copy] = copies()._copies.values()
+        begun.append(bool(copy.uses) and not copy.starting)
+        return executed(sources, needs_counts=needs_counts)
+
+    with following(monkeypatch, run):
+        monkeypatch.setattr(duck, "_registered", noted)
+        run(_QUERY)
+    assert begun == [True], "before DuckDB plans the query"
+
+
+@pytest.mark.usefixtures("table")
+def test_a_shortage_ends_the_wait_for_queries(
+    store: Store, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_copies, "_START_SECONDS", 3600.0)
+    with following(monkeypatch, run):
+        use = held_copy(store)
+        run("INSERT INTO t VALUES (-1, 1, 1, 'x')")
+        ending = threading.Timer(0.3, memory_limit.release)
+        ending.start()
+        run(_QUERY)
+        ending.join()
+        assert use.copy.is_dropped
+        copies().release(use)
+    settled()
+    assert databases() == []
+
+
+def held_copy(store: Store) -> Use:
     """The copy of `following`, as a query that has found it holds it."""
     with store.snapshot("db.t") as snapshot:
-        copy = copies().find(snapshot, ["g", "v"])
-    assert copy is not None
-    return copy
+        use = copies().find(snapshot, ["g", "v"])
+    assert use is not None
+    return use
 
 
 def rows_in(copy: Copy) -> list[tuple[Any, ...]]:
