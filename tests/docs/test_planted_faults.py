@@ -12,7 +12,7 @@ import pytest
 from tests.support.children import MODULES
 from tests.support.documents import ROOT
 from tests.support.faults.mutants import Planted, files_of_tests, planted_faults
-from tests.support.faults.mutations import mutants_of
+from tests.support.faults.mutations import lines_of_functions, mutants_of
 
 FAULTS = planted_faults()
 
@@ -32,6 +32,12 @@ def test_a_module_of_each_layer_has_mutants_and_tests() -> None:
         before, after = (ROOT / module).read_text(), mutants[0][1]()
         assert ast.unparse(ast.parse(before)) != after
         assert files_of_tests(module)
+
+
+def test_the_lines_of_functions_leave_out_their_definitions() -> None:
+    """A test whose process only imported a module was taken for one that runs it, and the run ended."""
+    text = "class Disk:\n    root: str\n\n    def read(self) -> int:\n        return 1\n\n\nLIMIT = 2\n"
+    assert lines_of_functions(text) == {5}
 
 
 @pytest.mark.long

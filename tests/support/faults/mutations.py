@@ -120,6 +120,20 @@ def without_effect(text: str) -> str:
     return ast.unparse(ast.fix_missing_locations(tree))
 
 
+def lines_of_functions(text: str) -> set[int]:
+    """Returns the lines of a module that run only when a function of it is called."""
+    functions = (
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    )
+    return {
+        line
+        for node in functions
+        for line in range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    }
+
+
 def _put(tree: ast.AST, path: _Path, changed: ast.AST) -> None:
     parent, (name, i) = _at(tree, path[:-1]), path[-1]
     if i is None:
