@@ -6,11 +6,13 @@ import ast
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.children import MODULES
 from tests.support.documents import ROOT
+from tests.support.faults.forked_pytest import ForkedPytest
 from tests.support.faults.mutants import Planted, files_of_tests, planted_faults
 from tests.support.faults.mutations import lines_of_functions, mutants_of
 
@@ -58,3 +60,18 @@ def test_a_planted_fault_is_there_when_its_test_runs() -> None:
         check=False,
     )
     assert (done.returncode, done.stdout.splitlines()[1].partition(":")[0]) == (0, "noticed"), done.stderr
+
+
+@pytest.mark.long
+def test_a_test_that_was_not_collected_notices_no_fault(tmp_path: Path) -> None:
+    """A test of a family that this run had not drawn did not run, and its fault was taken for noticed."""
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for name in (".package", "bench", "tests", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    name = "tests/docs/test_planted_faults.py"
+    forked = ForkedPytest(folder, [name], tmp_path / "tests.log")
+    assert f"{name}::test_a_module_of_each_layer_has_mutants_and_tests" in forked.tests
+    with pytest.raises(SystemExit, match="none of 1 tests was collected"):
+        forked.run([f"{name}::test_of_another_draw"], {})
+    forked.close()

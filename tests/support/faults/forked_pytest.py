@@ -29,6 +29,7 @@ from typing import Any, Final
 import pytest
 from _pytest.main import pytest_runtestloop as run_tests
 
+from tests import seeds
 from tests.support.faults import touched
 
 PIPES: Final = "SEQSTORE_FORKED_PIPES"
@@ -49,6 +50,9 @@ class ForkedPytest:
         folder: the repository that it works in.
         test_files: the tests that it collects.
         log: gets its output.
+
+    Attributes:
+        tests: the names of those that were collected.
     """
 
     def __init__(self, folder: Path, test_files: Sequence[str], log: Path) -> None:
@@ -69,7 +73,9 @@ class ForkedPytest:
         os.close(requests[0])
         os.close(answers[1])
         self._requests, self._answers = os.fdopen(requests[1], "w"), os.fdopen(answers[0])
-        self._at_import = {tuple(each) for each in self._answer()}
+        collected = self._answer()
+        self.tests: Final = frozenset(collected["tests"])
+        self._at_import = {tuple(each) for each in collected["at_import"]}
 
     def ran_at_import(self, module: str, function: str) -> bool:
         """Whether a function, by its name within a module, ran while the modules were imported."""
@@ -117,12 +123,16 @@ class ForkedPytest:
     def close(self) -> None:
         self._requests.close()
         self._process.wait()
+        self._answers.close()
 
 
 def environment_of(folder: Path) -> dict[str, str]:
-    """Returns the environment of a pytest that works in a copy of the repository."""
+    """Returns the environment of a pytest that works in a copy of the repository.
+
+    Every one draws the same tests of a family and the same examples, as those of `make test`.
+    """
     path = f"{folder}/.package:{folder}"
-    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    return {seeds.VARIABLE: "20261124", **os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 # Within the process that forks.
@@ -160,7 +170,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     gc.freeze()
     requests, answers = (int(number) for number in pipes.split(","))
     with os.fdopen(requests) as given, os.fdopen(answers, "w") as answered:
-        print(json.dumps(sorted(_at_import)), file=answered, flush=True)
+        collected = {"tests": [item.nodeid for item in session.items], "at_import": sorted(_at_import)}
+        print(json.dumps(collected), file=answered, flush=True)
         for line in given:
             request = json.loads(line)
             child = os.fork()
@@ -189,7 +200,9 @@ def _child(session: pytest.Session, request: dict[str, Any]) -> None:
         session.items = [item for _, item in sorted(chosen, key=lambda each: each[0])]
         if request["changed"] and not _change(request["changed"]):
             code = UNFIT
-        elif session.items:
+        elif not session.items:
+            code = NO_TESTS
+        else:
             touched.begin()
             with contextlib.suppress(session.Failed):
                 run_tests(session)

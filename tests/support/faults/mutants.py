@@ -249,6 +249,11 @@ class Runner:
         self._forked = ForkedPytest(self._folder, test_files, folder / "tests.log")
         self._passed: set[str] = set()
 
+    @property
+    def tests(self) -> frozenset[str]:
+        """The names of the tests that were collected; a record may be of a run that drew others."""
+        return self._forked.tests
+
     def close(self) -> None:
         self._forked.close()
 
@@ -358,7 +363,7 @@ class Choice:
         self._tests = {
             test["test"]: (test["seconds"], frozenset(test["lines"][module]))
             for test in _record_of(runner, module, test_file)["tests"]
-            if test["outcome"] == "passed" and module in test["lines"]
+            if test["outcome"] == "passed" and module in test["lines"] and test["test"] in runner.tests
         }
 
     def noticed(self, test: str) -> None:
