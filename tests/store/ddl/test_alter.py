@@ -460,6 +460,14 @@ def test_a_check_refuses_rows_that_break_it(session: Session) -> None:
     assert [row[0] for row in run(session, "SELECT k FROM t")] == [1, 2, 3, 4]
 
 
+def test_a_check_that_cannot_be_computed_refuses_the_row(session: Session) -> None:
+    """A division by zero is an error of Arrow, not a row that breaks the constraint."""
+    add_constraint(table(session), "part", "100 / n > 1", pc.divide(pc.scalar(100), pc.field("n")) > 1)
+    with pytest.raises(InvalidInputError, match=r"does not fit: divide by zero"):
+        run(session, "INSERT INTO t VALUES (3, 'c', 0)")
+    assert [row[0] for row in run(session, "SELECT k FROM t")] == [1, 2]
+
+
 def test_a_check_that_rows_break_is_not_added(session: Session) -> None:
     with pytest.raises(InvalidInputError, match=r"1 rows of 'db\.t' break the CHECK constraint low"):
         run(session, "ALTER TABLE t ADD CONSTRAINT low CHECK (n < 20)")

@@ -259,6 +259,16 @@ def test_auto_increment_and_constraints_work(session: Session) -> None:
         run(session, "INSERT INTO made (k) VALUES (9)")
 
 
+def test_a_row_without_a_key_that_breaks_a_constraint_is_named_by_its_values(session: Session) -> None:
+    run(
+        session,
+        "CREATE TABLE plain (a INT, b INT) PROPERTIES ('enable_duplicate_without_keys_by_default' = 'true')",
+    )
+    run(session, "ALTER TABLE plain ADD CONSTRAINT small CHECK (a < 9)")
+    with pytest.raises(InvalidInputError, match=r"small .* first \(a=9, b=1\)"):
+        run(session, "INSERT INTO plain VALUES (9, 1)")
+
+
 def test_the_kind_of_table_stays(session: Session) -> None:
     for statement in (
         "ALTER TABLE t DROP FEATURE duplicateKey",

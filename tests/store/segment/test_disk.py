@@ -103,3 +103,23 @@ def test_files_that_are_read_have_the_bytes_of_mapped_ones(tmp_path: Path, size:
     assert read.to_pybytes() == data
     release_pages(read)  # would clear memory that is no file
     assert read.to_pybytes() == data
+
+
+def test_files_that_are_synced_together_leave_no_descriptor_open(tmp_path: Path) -> None:
+    disk, names = Disk(tmp_path), ["a/b", "a/c"]
+    for name in names:
+        with disk.create_unsynced(name) as file:
+            file.write(b"x" * 5_000)
+    before = sorted(os.listdir("/proc/self/fd"))
+    disk.sync_files(names)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_that_was_left_and_is_moved_is_left_no_more(tmp_path: Path) -> None:
+    """Sweeps would look for it under its old name for as long as the process runs."""
+    disk = Disk(tmp_path)
+    write(disk, "a/b", b"x", seed=1)
+    disk.leave("a/b")
+    assert disk.left("a") == {"b"}
+    disk.move("a/b", "c/b")
+    assert (disk.left("a"), disk.list("a"), disk.list("c")) == (set(), [], ["b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import shutil
 from collections.abc import Iterator
@@ -196,3 +197,40 @@ def test_the_place_of_segments_is_chosen_once(tmp_path: Path) -> None:
         store.create_table("db.t", SCHEMA)
     with pytest.raises(InvalidInputError, match="its segments are in its own directory"):
         Store.open(tmp_path, segments="s3://elsewhere/x")
+
+
+def write_object(disk: ObjectDisk, name: str) -> None:
+    with disk.create(name) as file:
+        file.write(b"x" * 100)
+
+
+def test_an_object_has_the_age_of_its_upload(tmp_path: Path) -> None:
+    disk = ObjectDisk(f"file://{tmp_path}/objects", tmp_path / "data", SMALL.cache_bytes_max)
+    write_object(disk, "a/b")
+    os.utime(tmp_path / "objects" / "a" / "b", (1_000, 1_000))
+    assert disk.age_seconds("a/b", 1_500) == 500
+    assert disk.age_seconds("a/none", 1_500) == 0
+
+
+def test_an_object_that_is_moved_has_its_old_name_no_more(tmp_path: Path) -> None:
+    disk = ObjectDisk(f"file://{tmp_path}/objects", tmp_path / "data", SMALL.cache_bytes_max)
+    write_object(disk, "a/b")
+    disk.move("a/b", "c/b")
+    assert (disk.list("a"), disk.list("c")) == ([], ["b"])
+    assert disk.map("c/b").to_pybytes() == b"x" * 100
+
+
+def test_a_load_that_ends_during_an_upload_leaves_no_object(tmp_path: Path) -> None:
+    """Its files were listed for removal before the object had its name."""
+    disk = ObjectDisk(f"file://{tmp_path}/objects", tmp_path / "data", SMALL.cache_bytes_max)
+    checks: list[bool] = []
+
+    def check() -> None:
+        checks.append(disk.exists("a/b"))
+        if checks[-1]:
+            raise ClosedError("the load has ended")
+
+    with pytest.raises(ClosedError):
+        write_object(disk.guarded(check), "a/b")
+    assert checks == [False, True]
+    assert not disk.exists("a/b")
