@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow as pa
 import pymysql
 import pytest
 
@@ -20,6 +22,8 @@ from seqstore.cli.logs.log_throttle import LogThrottle
 from seqstore.cli.mysql import MysqlServer
 from seqstore.cli.server.settings import ServerSettings
 from seqstore.store.runtime.descriptors import raise_limit, require_for_duckdb
+from seqstore.store.types.cast import try_cast
+from seqstore.store.types.column_types import parse_type
 from tests.cli.mysql_client import ask
 from tests.support.http_server import ServerProcess, serving
 
@@ -62,6 +66,18 @@ def test_duckdb_is_not_opened_without_descriptors() -> None:
     """DuckDB ends the whole process then."""
     with no_files_left(), pytest.raises(UnavailableError, match="too many open files"):
         require_for_duckdb()
+
+
+def test_a_cast_opens_no_duckdb_without_descriptors() -> None:
+    """Each thread has a connection of its own, and the first cast in it ended the whole process."""
+
+    def cast() -> None:
+        try_cast(pa.array(["[1]"]), parse_type("ARRAY<INT>"))
+
+    cast()
+    refused = pytest.raises(UnavailableError, match="too many open files")
+    with ThreadPoolExecutor(1) as pool, no_files_left(), refused:
+        pool.submit(cast).result()
 
 
 def test_the_limit_of_open_files_is_raised_to_what_the_system_allows() -> None:

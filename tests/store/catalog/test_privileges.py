@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seqstore import AccessDeniedError, Session, Store, StoreError
+from seqstore import AccessDeniedError, NotFoundError, Session, Store, StoreError
 from seqstore.store.catalog.access.grants import PRIVILEGES
 from seqstore.store.sql.evaluate import table_functions
 from seqstore.store.sql.session import privileges
@@ -167,6 +167,17 @@ def test_a_new_name_of_a_table_needs_alter_too(store: Store) -> None:
         store.accounts.grant("alto", ["ALTER"], "db.old")
         run(alto, "ALTER TABLE t RENAME old")
     assert store.tables("db") == ["old"]
+
+
+def test_what_a_user_may_not_see_is_unknown_to_it(store: Store) -> None:
+    """The text is that of a name that does not exist."""
+    with as_user(store, "ann", "other") as ann:
+        for text in ("USE db", "SHOW TABLES FROM db", "SHOW INDEX FROM db.t", "USE none"):
+            database = "none" if "none" in text else "db"
+            with pytest.raises(NotFoundError, match=f"Unknown database '{database}'"):
+                run(ann, text)
+        assert [row[0] for row in run(ann, "SHOW TABLES FROM other")] == ["u"]
+        assert run(ann, "SHOW TABLES FROM information_schema")
 
 
 @pytest.mark.parametrize(

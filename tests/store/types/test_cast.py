@@ -464,6 +464,12 @@ def test_nested_arrow_values_are_cast_part_by_part() -> None:
     assert flags(convert([["10"]], "ARRAY<DECIMAL(1,0)>").out_of_range) == [True]
 
 
+def test_a_part_that_fails_behind_one_that_does_not_is_found() -> None:
+    result = convert([{"f": "1", "g": "2"}, {"f": "3", "g": "x"}], "STRUCT<f:INT,g:INT>")
+    assert result.values.to_pylist() == [{"f": 1, "g": 2}, {"f": 3, "g": None}]
+    assert flags(result.failed) == [False, True]
+
+
 @pytest.mark.parametrize("depth", [1_000, 100_000])
 def test_deeply_nested_json_is_refused_or_kept_without_a_crash(depth: int) -> None:
     bombs = ["[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth, "[" * depth]
@@ -477,6 +483,10 @@ def test_a_type_that_can_never_fit_is_one_clear_error() -> None:
         try_cast(pa.array([[1]]), parse_type("INT"))
     with pytest.raises(InvalidInputError, match=r"cannot become ARRAY<INT>"):
         try_cast(pa.array([1]), parse_type("ARRAY<INT>"))
+    with pytest.raises(InvalidInputError, match=r"cannot become ARRAY<INT>"):
+        try_cast(pa.array([{"a": 1}]), parse_type("ARRAY<INT>"))
+    with pytest.raises(InvalidInputError, match=r"cannot become STRUCT"):
+        try_cast(pa.array([1]), parse_type("STRUCT<a:INT>"))
 
 
 def test_the_right_type_already_is_returned_without_a_copy() -> None:
