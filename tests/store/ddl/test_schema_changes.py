@@ -241,11 +241,41 @@ def test_keys_that_would_become_equal_cancel_the_job(session: Session) -> None:
     assert run(session, "SELECT * FROM u") == [(1, 3)]
 
 
+def test_a_deleted_key_hides_no_two_rows_whose_keys_would_become_equal(session: Session) -> None:
+    """Each row was compared with the tombstone before them, and none with the other row."""
+    run(session, "CREATE TABLE u (k VARCHAR(9), v INT) UNIQUE KEY(k)")
+    run(session, "INSERT INTO u VALUES ('1', 1); DELETE FROM u WHERE k = '1'")
+    run(session, "INSERT INTO u VALUES ('01', 2), ('001', 3)")
+    job = alter(session, "MODIFY COLUMN k INT KEY", "u")
+    assert (job.state, "two rows would have the key (k=1)" in job.message) == ("CANCELLED", True)
+
+
+def test_a_key_of_an_empty_table_gets_another_type(session: Session) -> None:
+    run(session, "CREATE TABLE u (k VARCHAR(9), v INT) UNIQUE KEY(k)")
+    assert alter(session, "MODIFY COLUMN k INT KEY", "u").state == "FINISHED"
+    run(session, "INSERT INTO u VALUES (1, 1), (1, 2)")
+    assert run(session, "SELECT * FROM u") == [(1, 2)]
+
+
 def test_a_deleted_key_without_a_form_in_the_new_type_is_forgotten(session: Session) -> None:
     run(session, "CREATE TABLE u (k VARCHAR(9) NOT NULL, v VARCHAR(9) NOT NULL) UNIQUE KEY(k)")
     run(session, "INSERT INTO u VALUES ('x', 'y'), ('1', '1'); DELETE FROM u WHERE k = 'x'")
     job = alter(session, "MODIFY COLUMN k INT KEY NOT NULL, MODIFY COLUMN v INT NOT NULL", "u")
     assert job.message == ""
+    assert run(session, "SELECT * FROM u") == [(1, 1)]
+
+
+def test_a_deleted_key_is_forgotten_if_any_part_of_it_has_no_form(session: Session) -> None:
+    """A tombstone stayed unless every part failed, under a key that was never deleted."""
+    run(session, "CREATE TABLE u (a VARCHAR(9) NOT NULL, b VARCHAR(9) NOT NULL) UNIQUE KEY(a, b)")
+    run(
+        session,
+        "INSERT INTO u VALUES ('x', '1'), ('1', 'y'), ('1', '1'); DELETE FROM u WHERE a = 'x' OR b = 'y'",
+    )
+    job = alter(session, "MODIFY COLUMN a INT KEY NOT NULL, MODIFY COLUMN b INT KEY NOT NULL", "u")
+    assert job.message == ""
+    segments = session.store.table("db.u").state().segments.values()
+    assert sum(live.segment.rows for live in segments) == 1
     assert run(session, "SELECT * FROM u") == [(1, 1)]
 
 

@@ -111,6 +111,20 @@ def test_a_killed_process_loses_nothing_and_is_replaced(
     assert table.check() == []
 
 
+def test_a_process_that_ended_is_replaced_after_a_while_only(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then threads compact; a process that cannot run would be started for each load."""
+    monkeypatch.setattr("seqstore.store.maintenance.compaction_process._START_EVERY_SECONDS", 3600.0)
+    make(store)
+    process = listening(store)
+    process.kill()
+    until(lambda: not process_of(store).ask(AFTER_LOAD, "db.t"), 600)
+    for _ in range(3):
+        assert not process_of(store).ask(AFTER_LOAD, "db.t")
+    assert compactors() == []
+
+
 def test_the_process_ends_with_the_handle_and_leaves_no_socket(store: Store) -> None:
     make(store)
     process = listening(store)

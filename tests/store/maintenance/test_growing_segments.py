@@ -122,6 +122,18 @@ def test_a_grown_segment_is_ordered_by_key_from_its_begin_to_its_end(make_table:
 
 
 @pytest.mark.settings(SMALL)
+def test_a_grown_segment_without_a_unique_key_is_ordered_by_its_declared_one(store: Store) -> None:
+    columns = schema_of("k INT NOT NULL", "v INT").columns
+    table = store.create_table("db.t", TableSchema.create(columns, (), duplicate_key=["k"], properties=OFF))
+    load_all(table)
+    table.optimize(full=True)
+    for live in table.state().segments.values():
+        assert live.segment.rows > 2 * ROWS
+        keys = [key for i in range(live.segment.batches) for key in live.segment.batch(i)["k"].to_pylist()]
+        assert keys == sorted(keys)
+
+
+@pytest.mark.settings(SMALL)
 def test_rows_of_a_large_part_are_never_in_memory_together(
     make_table: MakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,6 +157,19 @@ def test_old_tombstones_leave_as_they_do_here(store: Store) -> None:
 
 
 @pytest.mark.settings(SMALL)
+def test_a_tombstone_that_leaves_is_replaced_during_its_merge(store: Store) -> None:
+    """The merge has no output at all, and no place for what was hidden meanwhile."""
+    table = new_table(store, "INT", "", "db.t")
+    row = pa.table({"k": pa.array([1], pa.int32()), "v": pa.array([2], pa.int32())})
+    table.upsert(row)
+    table.delete({"k": [1]})
+    result = compaction.optimize(table, full=True, elsewhere=elsewhere(lambda: table.upsert(row)))
+    assert (result.made_version, result.tombstones_removed) == (True, 1)
+    assert rows_of(table) == [(1, None, 2)]
+    assert table.check() == []
+
+
+@pytest.mark.settings(SMALL)
 def test_inputs_that_another_compaction_took_are_merged_without_it(make_table: MakeTable) -> None:
     """Scenario 40: nothing is left of the ranges that were merged in vain."""
     table = make_table("k INT NOT NULL", "v INT", **OFF)

@@ -11,8 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from seqstore import LabelExistsError, Settings, Store, Table
+from seqstore import CorruptionError, LabelExistsError, Settings, Store, Table
+from seqstore.store.catalog import catalog
 from seqstore.store.dropped_files import DroppedFiles
+from seqstore.store.maintenance.recovery import sweep_table
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
 from tests.support.rows import rows_of, schema_of
@@ -147,3 +149,15 @@ def test_files_of_a_table_that_was_dropped_are_swept(tmp_path: Path, table: Tabl
     assert len(names(tmp_path / "data")) == len(left) - 2
     assert rows_of(kept) == [(1,)]
     assert kept.check() == []
+
+
+def test_nothing_is_swept_where_a_record_of_the_table_is_lost(tmp_path: Path, table: Table) -> None:
+    """The record may have named the file, and a repair needs it."""
+    table.upsert(pa.table({"k": [10]}))
+    end(stage(tmp_path / "data"))
+    left = names(tmp_path / "data")
+    with table.catalog.write() as tx:
+        tx.delete("versions", catalog.version_key(table.id, 2))
+    with pytest.raises(CorruptionError, match="records of versions"):
+        sweep_table(table.catalog, table.loader.disk, table.id, table.loader.directory)
+    assert names(tmp_path / "data") == left

@@ -9,6 +9,7 @@ import pytest
 from seqstore import (
     Column,
     CorruptionError,
+    FormatError,
     InvalidInputError,
     Settings,
     Store,
@@ -17,6 +18,7 @@ from seqstore import (
     VersionExpiredError,
     parse_type,
 )
+from seqstore.store.catalog import catalog
 from seqstore.store.ddl.alter import alter, set_properties
 
 
@@ -296,3 +298,28 @@ def test_a_row_written_again_after_the_version_counts_as_lost(store: Store) -> N
     alter(table, [set_properties(APPEND_ONLY)])
     with pytest.raises(InvalidInputError, match="change or delete 1 rows"):
         table.restore(2)
+
+
+def test_a_deleted_row_is_none_that_a_restore_loses(store: Store) -> None:
+    """47: the version of a deletion has a tombstone that the version before it lacks."""
+    table = make(store)
+    table.upsert(rows((1, 10), (2, 20)))
+    table.delete({"k": [1]})
+    alter(table, [set_properties(APPEND_ONLY)])
+    table.restore(2)
+    assert [row["k"] for row in content(table)] == [1, 2]
+
+
+def test_44_a_version_with_an_unknown_feature_is_not_restored(store: Store) -> None:
+    """The restored revision would list it, and this program does not know what it demands of writers."""
+    table = make(store)
+    table.upsert(rows((1, 10)))
+    alter(table, [set_properties(APPEND_ONLY)])
+    record = {**table.state(2).schema.to_record(), "features": ["teleport"]}
+    with store.catalog.write() as tx:
+        tx.put("schemas", catalog.schema_key(table.id, 1), record)
+    store.close()
+    with Store.open(store.path) as again:
+        with pytest.raises(FormatError, match=r"written only by .* 'teleport'"):
+            again.table("db.t").restore(2)
+        assert again.table("db.t").version == 3
