@@ -94,6 +94,18 @@ def test_without_a_process_threads_compact(store: Store, monkeypatch: pytest.Mon
     assert len(table.state().segments) <= 15
 
 
+def test_without_a_process_maintain_works_here(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left each table to the process that could not be started."""
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", fails)
+    table = make(store)
+    table.upsert(pa.table({"k": [1], "v": [1]}))
+    assert store.maintain() == {"db.t": 0}
+
+
 def test_a_killed_process_loses_nothing_and_is_replaced(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

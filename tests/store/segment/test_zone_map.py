@@ -203,3 +203,12 @@ def test_a_filter_whose_text_arrow_cuts_inside_a_character_works(tmp_path: Path)
         for word in words:
             found = table.scan(filter=pc.is_in(pc.field("s"), pa.array([word, "b"]))).read_all()
             assert found["s"].to_pylist() == [word]
+
+
+def test_a_batch_with_nan_has_no_bounds() -> None:
+    """NaN would stand in the statistics of a Delta log, which is no JSON then."""
+    schema = pa.schema({"f": pa.float64()})
+    builder = ZoneMapBuilder(schema, [])
+    batches = [pa.record_batch({"f": values}, schema) for values in ([1.0, math.nan], [1.0, 2.0])]
+    assert list(builder.seen(batches)) == batches
+    assert builder.zones == {"f": [None, [1.0, 2.0, False]]}
