@@ -191,6 +191,31 @@ def test_roles_that_cannot_be_are_refused(store: Store) -> None:
     store.accounts.require("bob", "ADMIN")
 
 
+def test_a_refusal_names_where_the_privilege_would_be_enough(store: Store) -> None:
+    store.accounts.create("ann")
+    for where, given in (
+        ("all databases", {}),
+        ("database 'db'", {"database": "db"}),
+        ("database 'db' or on its table 't'", {"database": "db", "table": "t"}),
+        ("database 'db' or on a table of it", {"database": "db", "within": True}),
+    ):
+        with pytest.raises(AccessDeniedError, match=f"needs the LOAD privilege on {where}: GRANT"):
+            store.accounts.require("ann", "LOAD", **given)
+
+
+def test_a_password_has_at_most_1024_bytes(store: Store) -> None:
+    store.accounts.create("ann", "é" * 512)
+    assert store.accounts.log_in("ann", "é" * 512).name == "ann"
+    with pytest.raises(InvalidInputError, match="a password has at most 1024 bytes"):
+        store.accounts.create("bob", "é" * 512 + "x")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a\tb", "a\0b", "a:b", "a" * 1000])
+def test_a_role_has_a_name_of_printable_text(store: Store, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="bytes of printable text without blanks"):
+        store.accounts.roles.create(name)
+
+
 @pytest.fixture(scope="module")  # each of its accounts is a slow hash
 def at_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """A store with a user at eight hosts; the password is the host."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,6 +106,13 @@ def test_half_a_pair_is_refused_at_once(store: Store) -> None:
         store.transaction(txn_app_id="job")
     with pytest.raises(InvalidInputError, match="txnAppId is missing"):
         make(store).merge(rows(k=[1], a=[1]), ["k"]).when_matched_delete().execute(txn_version=1)
+
+
+@pytest.mark.parametrize("version", [-1, 2**63, True, "1"])
+def test_a_version_is_an_integer_from_0_to_63_bits(store: Store, version: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"expected a name and an integer from 0 to 2\^63 - 1"):
+        store.transaction(txn_app_id="job", txn_version=version)
+    store.transaction(txn_app_id="job", txn_version=2**63 - 1).rollback()
 
 
 def test_the_session_s_pair_makes_statements_idempotent(session: Session) -> None:

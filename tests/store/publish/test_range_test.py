@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import pickle
 import random
+from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqstore import CorruptionError, InvalidInputError, Load, Settings, Table
+from seqstore import CorruptionError, InvalidInputError, Load, Settings, Store, Table
 from seqstore.store.publish.moved_keys import plan_moved
 from seqstore.store.publish.range_test import PlanShare, RangeTest, joined
 from seqstore.store.publish.tested_write import HeldTest, begin_test, end_test
@@ -20,7 +22,7 @@ from seqstore.store.publish.winner_test import Plan, make_plan
 from tests.seeds import new_seed
 from tests.support.equal_codes import keep_bits
 from tests.support.model import Model, ModelRow
-from tests.support.rows import MakeTable, rows_of
+from tests.support.rows import MakeTable, rows_of, schema_of
 from tests.weight import by_form
 
 KEYS = 24
@@ -206,11 +208,12 @@ def test_a_plan_brought_up_by_moved_keys_is_the_plan_of_the_later_version(
 
 
 @pytest.mark.settings(IN_FILES)
-def test_a_changed_key_index_is_an_error_of_a_range(make_table: MakeTable) -> None:
+@pytest.mark.parametrize("ranges", [1, 3])
+def test_a_changed_key_index_is_an_error_of_a_range(make_table: MakeTable, ranges: int) -> None:
     table = make_table("k INT NOT NULL", "s INT")
     table.upsert(batch([(key, 1, 0) for key in range(100)], table))
     load = written(table, [[(key, 2, 0) for key in range(50)]])
-    held = begun(load, 3)
+    held = begun(load, ranges)
     (stored,) = held.test.stored
     path = table.loader.disk.path(f"{table.loader.directory}/{stored.meta.id}.keys")
     content = bytearray(path.read_bytes())
@@ -221,6 +224,24 @@ def test_a_changed_key_index_is_an_error_of_a_range(make_table: MakeTable) -> No
         shares_of(held.test)
 
 
+def test_each_host_compares_its_copies_of_key_indexes(tmp_path: Path) -> None:
+    """The range that a file falls to is run by one host, and another host may have a damaged copy."""
+    with Store.open(tmp_path / "data", settings=IN_FILES, segments=f"file://{tmp_path}/objects") as store:
+        store.create_database("db")
+        table = store.create_table("db.t", schema_of("k INT NOT NULL", "s INT"))
+        table.upsert(batch([(key, 1, 0) for key in range(100)], table))
+        held = begun(written(table, [[(key, 2, 0) for key in range(50)]]), 3)
+        (stored,) = held.test.stored
+        path = table.loader.disk.path(f"{table.loader.directory}/{stored.meta.id}.keys")
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.chmod(0o600)
+        path.write_bytes(content)
+        for number in range(3):
+            with pytest.raises(CorruptionError, match="does not match its checksum"):
+                pickle.loads(pickle.dumps(held.test)).run(number)
+
+
 def test_a_write_needs_the_shares_of_all_ranges(make_table: MakeTable) -> None:
     table = make_table("k INT NOT NULL", "s INT")
     load = written(table, [[(1, 1, 0)]])
@@ -228,6 +249,9 @@ def test_a_write_needs_the_shares_of_all_ranges(make_table: MakeTable) -> None:
     shares = shares_of(held.test)
     with pytest.raises(InvalidInputError, match=r"expected the 3 shares .* found 2"):
         end_test(load.writers[0], held, shares[1:])
+    other_versions = [replace(share, version=share.version + 1) for share in shares]
+    with pytest.raises(InvalidInputError, match=r"expected the 3 shares .* found 0"):
+        end_test(load.writers[0], held, other_versions)
     end_test(load.writers[0], held, [*shares, *shares])  # tasks that ran twice
     assert load.commit().rows_loaded == 1
 

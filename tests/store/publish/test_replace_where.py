@@ -95,6 +95,22 @@ def test_a_load_planned_before_a_clearing_still_gets_in(table: Table) -> None:
     assert table.check() == []
 
 
+def test_a_partial_update_planned_before_a_clearing_is_filled_anew(store: Store) -> None:
+    """The version that cleared was taken for one that only adds rows, and the cleared row came back."""
+    table = store.create_table("db.w", schema_of("k INT NOT NULL", "v INT", "w INT"))
+    table.upsert(pa.table({"k": [1], "v": [1], "w": [1]}))
+    load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    load.write(pa.table({"k": [1], "v": [9]}))
+    load.prepare()
+    with table.begin_load() as other:
+        other.clear()
+        other.write(pa.table({"k": [5], "v": [5], "w": [5]}))
+        other.commit()
+    load.commit()
+    found = table.scan().read_all().sort_by("k").to_pylist()
+    assert found == [{"k": 1, "v": 9, "w": None}, {"k": 5, "v": 5, "w": 5}]
+
+
 def test_a_partial_update_cannot_overwrite(table: Table) -> None:
     with table.begin_load(mode="UPDATE_FIXED_COLUMNS") as load, pytest.raises(InvalidInputError):
         load.clear()
