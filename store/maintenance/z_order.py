@@ -35,4 +35,4 @@ def z_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.intp]:
 def _scaled_ranks(column: pa.Array, bits: int) -> npt.NDArray[np.uint64]:
     ranks = np.asarray(dense_ranks_nulls_first(column)).astype(np.uint64)
     highest = max(int(ranks.max(initial=1)), 1)
-    return np.asarray((ranks - np.uint64(1)) * np.uint64((1 << bits) - 1) // np.uint64(highest))
+    return np.asarray((ranks - np.uint64(1)) * np.uint64(1 << bits) // np.uint64(highest))
