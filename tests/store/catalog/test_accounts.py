@@ -177,6 +177,17 @@ def test_a_role_gives_its_privileges_until_it_is_taken_or_dropped(store: Store) 
     assert not account.sees("db")
 
 
+def test_alter_given_to_a_role_includes_neither_create_nor_drop(store: Store) -> None:
+    """Roles were never stored by the versions whose ALTER included them."""
+    store.accounts.roles.create("changer")
+    store.accounts.roles.grant("changer", ["ALTER"], "db")
+    store.accounts.create("ann", roles=["changer"])
+    store.accounts.require("ann", "ALTER", "db")
+    for privilege in ("CREATE", "DROP"):
+        with pytest.raises(AccessDeniedError):
+            store.accounts.require("ann", privilege, "db")
+
+
 def test_roles_that_cannot_be_are_refused(store: Store) -> None:
     roles = store.accounts.roles
     for name in ("admin", "operator"):

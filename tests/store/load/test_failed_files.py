@@ -19,9 +19,10 @@ from seqstore import (
     Table,
     UnavailableError,
 )
+from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.segment.disk import Disk, NewFile
 from tests.support.faults.lmdb_faults import full_disk, lmdb_fails
-from tests.support.rows import rows_of, schema_of
+from tests.support.rows import MakeTable, rows_of, schema_of
 from tests.support.statements import run
 
 pytestmark = pytest.mark.settings(Settings(inline_bytes_max=1, segment_rows=100, auto_compaction=0))
@@ -196,3 +197,26 @@ def test_a_partial_update_that_is_committed_later_leaves_no_file_of_its_cells(st
     store.commit_transaction("db", label="l")
     assert [path.name for path in store.path.glob("tables/*/*.delta")] == before
     assert len(rows_of(table)) == 2_000
+
+
+def test_files_that_the_catalog_names_outlast_an_interrupted_commit(make_table: MakeTable) -> None:
+    """The commit was interrupted behind the point from which its version is stored."""
+    table = make_table("k INT NOT NULL")
+    table.upsert(pa.table({"k": [1]}))
+    segments = [live.segment for live in table.state().segments.values()]
+    disk, directory = table.loader.disk, table.loader.directory
+    named = disk.list(directory)
+    remove_unpublished(table, segments)
+    assert disk.list(directory) == named
+
+
+def test_deltas_of_a_load_without_segments_are_removed(make_table: MakeTable) -> None:
+    table = make_table("k INT NOT NULL", "v INT", "w INT")
+    disk, directory = table.loader.disk, table.loader.directory
+    kept = disk.list(directory)
+    load = table.begin_load(mode="UPDATE_FIXED_COLUMNS")
+    load.write(pa.table({"k": [1], "v": [1]}))
+    deltas = load.writers[0].write_delta_files()
+    assert disk.list(directory) != kept
+    remove_unpublished(table, [], deltas)
+    assert disk.list(directory) == kept

@@ -444,6 +444,21 @@ def test_a_held_version_of_a_moment_below_the_thinned_ones_stops_thinning() -> N
     assert whole_after(before, opened, holders) == KeptVersions.of(1, 50, {1, 20})
 
 
+def test_a_held_version_below_the_thinned_ones_stays_for_its_moment() -> None:
+    before = KeptVersions.of(1, 50, {1, 20, 40})
+    opened = KeptVersions.of(60, 90, {60})
+    holders = Holders(frozenset(), frozenset({30}), frozenset())
+    assert whole_after(before, opened, holders) == KeptVersions.of(20, 50, {20})
+
+
+def test_the_first_version_that_was_never_thinned_stops_thinning_while_it_is_held() -> None:
+    """Its holder may read all later ones."""
+    before = KeptVersions.of(1, 50, {1, 20})
+    opened = KeptVersions.of(1, 90, {1, 20, 60})
+    holders = Holders(frozenset({50}), frozenset(), frozenset())
+    assert whole_after(before, opened, holders) == KeptVersions.of(1, 50, {1, 20})
+
+
 def test_times_of_neighbours_are_those_of_the_history(store: Store, clock: Clock) -> None:
     table = make(store, clock, 30)
     table.vacuum()

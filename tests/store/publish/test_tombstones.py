@@ -10,6 +10,8 @@ import pytest
 from seqstore import Column, LoadRejectedError, Store, Table, TableSchema, parse_type
 from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.ddl.alter import alter, enable_sequence_load, set_properties
+from seqstore.store.publish.tombstones import may_lack_tombstones
+from tests.support.clock import Clock
 
 
 def make(store: Store, sequence: str | None, **properties: str) -> Table:
@@ -48,6 +50,26 @@ def test_deletes_may_be_remembered_for_longer_than_there_are_dates(store: Store,
     table.delete({"k": [1], "s": [datetime(2024, 1, 2)]})
     assert table.optimize(full=True).tombstones_removed == 0
     assert stored_keys(table) == [1]
+
+
+def test_tombstones_may_be_gone_from_the_moment_on_that_compactions_remove_them(store: Store) -> None:
+    with Clock() as clock:
+        table = make(store, None, tombstone_retention_seconds="10000")
+        for key in range(3):
+            clock.tick(1000)
+            table.upsert(pa.table({"k": [key], "v": ["x"]}))
+        state = table.state()
+
+        def may_lack(after: int) -> bool:
+            with table.catalog.read() as tx:
+                return may_lack_tombstones(tx, table.id, state.version, state.schema, table.settings, after)
+
+        clock.tick(8999)  # the version after the second one is that of 9999 seconds ago
+        assert not may_lack(2)
+        clock.tick(2)
+        assert may_lack(2)
+        assert not may_lack(3)
+        assert not may_lack(state.version)
 
 
 def test_a_partial_update_is_filled_again_when_a_delete_after_it_is_forgotten(store: Store) -> None:
