@@ -252,6 +252,20 @@ def test_x7_all_groups_of_a_row_come_back(store: Store) -> None:
     assert stored(table) == [(1, 99, 1, 7, 3), (2, 20, 1, None, None)]
 
 
+def test_x7_a_column_of_the_moment_stays_with_its_group(store: Store) -> None:
+    """U16: the update assigns a column of another group, so it is no update of this one."""
+    moment = Default("current_timestamp")
+    changed = Column("b", parse_type("DATETIME"), default=moment, on_update_current_timestamp=True)
+    columns = [KEY, *(Column(name, parse_type("INT")) for name in ("a", "s1")), changed]
+    columns.append(Column("s2", parse_type("INT")))
+    table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=GROUPS))
+    then = datetime(2000, 1, 1)
+    table.upsert(pa.table({"k": [1], "a": [10], "s1": [1]}), mode="UPDATE_FIXED_COLUMNS")
+    table.upsert(pa.table({"k": [1], "b": [then], "s2": [3]}), mode="UPDATE_FIXED_COLUMNS")
+    delete_and_update(store).commit()
+    assert stored(table) == [(1, 99, 1, then, 3)]
+
+
 def test_x7_each_row_keeps_its_own_cells_and_groups(store: Store) -> None:
     table = grouped(store)
     with store.transaction(reads_own_writes=False) as transaction:

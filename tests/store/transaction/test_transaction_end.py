@@ -17,6 +17,7 @@ import pytest
 from seqstore import (
     ClosedError,
     InvalidInputError,
+    LabelExistsError,
     Settings,
     Store,
     Table,
@@ -185,9 +186,13 @@ def test_the_timer_of_a_committed_transaction_ends(store: Store, table: Table) -
 
 def test_a_timer_keeps_no_transaction_alive(store: Store, table: Table) -> None:
     """One that was dropped gives its lock back with the garbage, not when its time is over."""
+    before = set(threading.enumerate())
     gone = weakref.ref(begun(store))
+    (timer,) = set(threading.enumerate()) - before
     gc.collect()
     assert gone() is None
+    timer.join(WAIT_SECONDS)
+    assert not timer.is_alive()
 
 
 def test_a_running_transaction_past_its_term_counts_as_aborted(table: Table) -> None:
@@ -261,6 +266,24 @@ def test_the_timer_ends_with_the_transaction(
     for timer in timers:
         timer.join(WAIT_SECONDS)
         assert not timer.is_alive()
+
+
+def test_a_label_without_a_database_is_taken_by_the_first_write(store: Store, table: Table) -> None:
+    """Only the tables that are written tell its database."""
+    with store.transaction(label="l") as one, store.transaction(label="l") as two:
+        for transaction in (one, two):
+            assert transaction.table("db.t").scan().read_all().num_rows == 2
+        one.table("db.t").upsert(pa.table({"k": [3], "a": [30]}))
+        with pytest.raises(LabelExistsError):
+            two.table("db.t").upsert(pa.table({"k": [4], "a": [40]}))
+        two.rollback()
+
+
+def test_a_transaction_without_a_label_is_stored_when_it_is_committed(store: Store, table: Table) -> None:
+    with store.transaction(database="db") as transaction:
+        transaction.table("db.t").upsert(pa.table({"k": [3], "a": [30]}))
+        with table.catalog.read() as tx:
+            assert "PREPARE" not in {record["status"] for _, record in tx.records("txns")}
 
 
 def test_options_may_be_one_object(store: Store, table: Table) -> None:
