@@ -409,6 +409,18 @@ def test_an_evolution_of_an_older_schema_is_a_conflict_and_leaves_nothing(store:
         begun.precommit()
 
 
+def test_a_write_that_only_clears_rows_brings_its_schema(store: Store) -> None:
+    """As an overwrite by an empty DataFrame with new columns; it hides rows and stages none."""
+    load(store, lines({"k": 1}))
+    table = store.table("db.t")
+    with table.begin_load(
+        evolution=evolve(table, table.schema, [Column("x", parse_type("INT"))], {})
+    ) as begun:
+        begun.clear()
+        assert begun.commit().rows_deleted == 1
+    assert (rows(store), "x" in columns(store)) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("declared", "name", "kind"),
     [

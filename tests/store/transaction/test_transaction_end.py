@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,10 +34,15 @@ from seqstore.store.catalog.transaction_record import (
     abandoned_reason,
     find_label,
     now_ms,
+    precommitted,
 )
 from seqstore.store.catalog.update_lock import lock_directory, update_lock
+from seqstore.store.load.load import LoadResult
 from seqstore.store.runtime.process_identity import this_process
 from seqstore.store.sql import Session
+from seqstore.store.transaction.statement import run_statement
+from seqstore.store.transaction.transaction_options import DmlOptions
+from seqstore.store.transaction.transaction_table import TransactionTable
 from tests.support.rows import rows_of, schema_of
 
 WAIT_SECONDS = 200.0
@@ -224,6 +230,40 @@ def test_a_dead_owner_is_told_apart_from_the_time(table: Table) -> None:
     """X20"""
     record = TransactionRecord(1, table.database_id, "db.t", "l", TransactionStatus.PREPARE, "INSERT", 0)
     assert abandoned_reason(replace(record, expires_ms=now_ms() + 60_000)) == OWNER_ENDED
+
+
+def test_a_precommitted_transaction_expires_after_its_seconds(table: Table) -> None:
+    """PC8"""
+    record = TransactionRecord(1, table.database_id, "db.t", "l", TransactionStatus.PREPARE, "INSERT", 0)
+    done = precommitted(record, 1_000_000)
+    assert done.expires_ms - done.precommitted_ms == 1_000_000_000
+
+
+def test_a_statement_that_runs_again_takes_the_retry_lock(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retries of several statements would fail each other. A statement without retries needs no lock."""
+    taken: list[int] = []
+
+    @contextmanager
+    def noted(directory: Path, table_id: int) -> Iterator[bool]:
+        taken.append(table_id)
+        yield True
+
+    monkeypatch.setattr("seqstore.store.transaction.statement.retry_lock", noted)
+    attempts: list[int] = []
+
+    def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
+        attempts.append(opened.version)
+        found = opened.update({"a": pc.field("a") + 1}, HERE)
+        if len(attempts) == 1:  # another statement is faster
+            table.update({"a": 50}, HERE)
+        return 1, found
+
+    done = run_statement(table, work, DmlOptions("UPDATE", concurrency="optimistic", retries=2))
+    assert (len(attempts), taken, done.rows_changed) == (2, [table.id], 1)
+    run_statement(table, work, DmlOptions("UPDATE", concurrency="optimistic"))
+    assert (len(attempts), taken) == (3, [table.id])
 
 
 def test_show_transaction_tells_the_term_of_a_running_one(store: Store, table: Table) -> None:

@@ -66,6 +66,15 @@ def test_groups_are_created_altered_listed_and_dropped(store: Store) -> None:
         run(store, "DROP WORKLOAD GROUP g")
 
 
+def test_the_group_normal_is_changed_and_never_dropped(store: Store) -> None:
+    run(store, "ALTER WORKLOAD GROUP normal PROPERTIES ('max_concurrency' = '7')")
+    for text in ("DROP WORKLOAD GROUP normal", "DROP WORKLOAD GROUP IF EXISTS normal"):
+        with pytest.raises(InvalidInputError, match="workload group 'normal' cannot be dropped"):
+            run(store, text)
+    [(_, name, _, concurrency, *_)] = run(store, "SHOW WORKLOAD GROUPS")
+    assert (name, concurrency) == ("normal", "7")
+
+
 @pytest.mark.parametrize(
     ("properties", "expected"),
     [
@@ -73,6 +82,7 @@ def test_groups_are_created_altered_listed_and_dropped(store: Store) -> None:
         ("'enable_memory_overcommit' = 'true'", "without effect here"),
         ("'colour' = 'red'", "unknown"),
         ("'memory_limit' = '300%'", "expected a percentage"),
+        ("'memory_limit' = '0%'", "expected a percentage"),
         ("'memory_limit' = '71%'", "cannot be greater than 100.0%"),
         ("'max_concurrency' = '0'", "from 1"),
         ("'queue_timeout' = 'soon'", "a whole number"),
