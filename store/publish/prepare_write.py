@@ -161,7 +161,7 @@ def align_write(
         plan = extend_plan(prepared.plan, before, now, filled.published[0])
     else:
         moved = None
-        if not filled.stale and pending.lone_delta is None:
+        if pending.lone_delta is None:
             is_held = prepared.lease is not None
             moved = plan_moved(prepared.plan, before, now, filled.published, is_held=is_held)
         plan = moved or make_plan(now, filled.published, filled.stale)

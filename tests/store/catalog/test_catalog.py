@@ -21,6 +21,8 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import pack, unpack
+from seqstore.store.catalog.table_records import tables_with
+from seqstore.store.schema.properties import OPEN_FORMATS
 from tests.support.forks.forked import run_forked
 from tests.support.rows import rows_of, schema_of
 
@@ -294,3 +296,16 @@ def test_dropping_leaves_no_record_and_no_file(tmp_path: Path) -> None:
     store.create_database("a")
     assert store.create_table("a.t", SCHEMA).upsert(pa.table({"k": [1]}), label="l-t").version == 2
     assert records.version_key(1, 2) < records.version_key(1, 256) < records.version_key(2, 1)
+
+
+def test_the_creation_of_a_table_is_of_no_transaction(store: Store) -> None:
+    table = store.create_table("db.t", SCHEMA)
+    assert [(info.operation, info.txn_id) for info in table.history()] == [("CREATE TABLE", 0)]
+
+
+def test_tables_are_found_by_a_property_that_is_not_empty(store: Store) -> None:
+    """A store that is opened shows the versions of tables with an open format, though none was shown yet."""
+    store.create_table("db.plain", SCHEMA)
+    shown = store.create_table("db.shown", schema_of("k BIGINT NOT NULL", **{OPEN_FORMATS: "delta"}))
+    with store.catalog.read() as tx:
+        assert tables_with(tx, OPEN_FORMATS) == [shown.id]

@@ -179,3 +179,18 @@ def test_the_walk_ends_at_the_first_young_transaction(store: Store, table: Table
         age(store, txn_id, 3601)
     assert forget_transactions(store.catalog, 3600) == 5
     assert labels(store) == 5
+
+
+def test_labels_of_ended_loads_are_freed_by_name_or_all_together(store: Store, table: Table) -> None:
+    """X18: a label is one name, not the begin of others, and that of a running load stays."""
+    for number in (1, 10):
+        load(table, number)
+    with table.begin_load(label="runs"):
+        assert store.clean_labels("db", "load-1") == 1
+        load(table, 1)
+        with pytest.raises(LabelExistsError):
+            load(table, 10)
+        assert store.clean_labels("db") == 2
+        load(table, 10)
+        with pytest.raises(LabelExistsError):
+            table.begin_load(label="runs")

@@ -19,7 +19,9 @@ from seqstore import (
     Table,
     UnavailableError,
 )
+from seqstore.store.publish.prepare_write import Filling
 from seqstore.store.publish.unpublished_files import remove_unpublished
+from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.disk import Disk, NewFile
 from tests.support.faults.lmdb_faults import full_disk, lmdb_fails
 from tests.support.rows import MakeTable, rows_of, schema_of
@@ -220,3 +222,19 @@ def test_deltas_of_a_load_without_segments_are_removed(make_table: MakeTable) ->
     assert disk.list(directory) != kept
     remove_unpublished(table, [], deltas)
     assert disk.list(directory) == kept
+
+
+def test_segments_of_a_filling_that_fails_are_removed(store: Store, table: Table) -> None:
+    before = files(store)
+    rows = CheckedRows(pa.table({"k": [1, 2]}, schema=table.schema.arrow))
+    stager = table.begin_load().writers[0].target.stager
+
+    def fail() -> None:
+        with Filling(stager) as filling:
+            filling.stage(rows)
+            assert files(store) != before
+            raise ValueError("stop")
+
+    with pytest.raises(ValueError, match="stop"):
+        fail()
+    assert files(store) == before

@@ -82,13 +82,24 @@ _WHOLE: Final = (
 # Folder or module -> its tests. The longest name that fits decides.
 TESTS: Final[dict[str, tuple[str, ...]]] = {
     "loaders": ("tests/loaders/test_*.py",),
-    "store/catalog": ("tests/store/catalog", "tests/store/publish", "tests/crash/test_sync_order.py"),
+    "store/catalog": (
+        "tests/store/catalog",
+        "tests/store/publish",
+        "tests/store/failover/test_shipping.py",
+        "tests/crash/test_sync_order.py",
+    ),
     "store/catalog/access": (
         "tests/store/catalog/test_privileges.py",
         "tests/store/catalog/test_accounts.py",
         "tests/cli/test_logins.py",
     ),
     "store/catalog/environment/page_check.py": ("tests/crash/test_flipped_catalog.py", "tests/store/catalog"),
+    "store/catalog/update_lock.py": (
+        "tests/store/locks",
+        "tests/store/transaction",
+        "tests/store/sql/test_isolation_sql.py",
+        "tests/store/sql/test_dml.py",
+    ),
     "store/catalog/ship_log": (
         "tests/store/failover",
         "tests/crash/test_shipping_kills.py",
@@ -145,6 +156,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
     "store/sql/session/privileges.py": (
         "tests/store/catalog/test_privileges.py",
         "tests/cli/mysql/test_privileges.py",
+        "tests/cli/test_logins.py",
         "tests/store/sql/session",
     ),
     "store/sql/statements/dml.py": ("tests/store/sql/test_*.py", "tests/store/sql/statements"),

@@ -73,6 +73,7 @@ def test_the_group_normal_is_changed_and_never_dropped(store: Store) -> None:
             run(store, text)
     [(_, name, _, concurrency, *_)] = run(store, "SHOW WORKLOAD GROUPS")
     assert (name, concurrency) == ("normal", "7")
+    assert [group.name for group in store.workload_groups.all()] == ["normal"]
 
 
 @pytest.mark.parametrize(
