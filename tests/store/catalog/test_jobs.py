@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from seqstore import InvalidInputError, Store
+from seqstore import InvalidInputError, NotFoundError, Store
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.jobs import Jobs
 from seqstore.store.catalog.transaction_record import TransactionRecord
@@ -71,3 +71,21 @@ def test_what_refuses_to_move_takes_the_rows_back(store: Store) -> None:
         load.write(pa.table(ROW))
         load.commit()
     assert rows_of(table) == [(1, 1)]
+
+
+def test_the_jobs_above_a_number_are_those_that_came_since(store: Store) -> None:
+    jobs, others = Jobs(store.catalog, "routine"), Jobs(store.catalog, "schema change")
+    first, second = jobs.add({"n": 1}), jobs.add({"n": 2})
+    assert jobs.again([first], first) == ({first: {"n": 1}, second: {"n": 2}}, second)
+    other = others.add({"n": 3})
+    jobs.remove(first)
+    assert jobs.again([first, second], second) == ({second: {"n": 2}}, other)
+    assert jobs.again([second], other) == ({second: {"n": 2}}, other)
+
+
+def test_a_job_of_another_kind_or_none_is_not_found(store: Store) -> None:
+    jobs = Jobs(store.catalog, "routine")
+    other = Jobs(store.catalog, "schema change").add({})
+    for number in (other, other + 1):
+        with pytest.raises(NotFoundError, match=f"there is no routine job {number}"):
+            jobs.get(number)
