@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.catalog import pack, unpack
+from seqstore.store.catalog.environment import data_file
+from seqstore.store.catalog.environment.deferred_changes import DeferredChanges
 from seqstore.store.catalog.table_records import tables_with
 from seqstore.store.schema.properties import OPEN_FORMATS
 from tests.support.forks.forked import run_forked
@@ -309,3 +313,23 @@ def test_tables_are_found_by_a_property_that_is_not_empty(store: Store) -> None:
     shown = store.create_table("db.shown", schema_of("k BIGINT NOT NULL", **{OPEN_FORMATS: "delta"}))
     with store.catalog.read() as tx:
         assert tables_with(tx, OPEN_FORMATS) == [shown.id]
+
+
+def test_a_file_is_lengthened_without_a_descriptor_that_stays_open(tmp_path: Path) -> None:
+    path = tmp_path / "data.mdb"
+    path.write_bytes(b"x" * 4096)
+    before = sorted(os.listdir("/proc/self/fd"))
+    data_file._lengthen(path, 8192)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+    assert path.read_bytes() == b"x" * 4096 + bytes(4096)
+
+
+def test_a_deferred_change_that_is_given_up_is_told(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(tx: records.CatalogTransaction) -> None:
+        raise UnavailableError("the disk is full", kind="disk")
+
+    changes = DeferredChanges()
+    changes.add(fail)
+    with caplog.at_level(logging.WARNING), store.catalog.read() as tx:
+        assert changes.run(tx) == []
+    assert "deferred is given up: the disk is full" in caplog.text

@@ -770,6 +770,20 @@ def test_a_closed_store_stops_its_job_and_the_next_one_runs_it(tmp_path: Path) -
         assert str(store.table("db.t").schema.column("v").type) == "DOUBLE"
 
 
+def test_the_job_of_a_table_is_none_of_another(session: Session) -> None:
+    """Every change of any schema was refused while one job ran."""
+    run(session, "CREATE TABLE u (k INT, v INT) UNIQUE KEY(k)")
+    jobs = SchemaChangeJobs(session.store.catalog)
+    transaction = session.store.transaction(label="open", timeout_seconds=3600)
+    transaction.table("db.t").upsert(pa.table({"k": [9], "v": [90]}), mode="UPDATE_FIXED_COLUMNS")
+    run(session, "ALTER TABLE t MODIFY COLUMN v DOUBLE")  # waits for the transaction
+    run(session, "ALTER TABLE u ADD COLUMN w INT NULL")
+    assert [job.table for job in jobs.living().values()] == ["db.t"]
+    assert [job.table for job in jobs.all("db", "u").values()] == ["db.u"]
+    assert (len(jobs.all("db")), jobs.all("other", "u")) == (2, {})
+    transaction.rollback()
+
+
 def test_a_job_that_ends_every_process_is_cancelled(session: Session) -> None:
     job = alter(session, "MODIFY COLUMN v DOUBLE")
     for _ in range(ATTEMPTS_MAX):

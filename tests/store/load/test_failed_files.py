@@ -13,6 +13,7 @@ import pytest
 from seqstore import (
     CorruptionError,
     InvalidInputError,
+    NotFoundError,
     Session,
     Settings,
     Store,
@@ -20,6 +21,7 @@ from seqstore import (
     UnavailableError,
 )
 from seqstore.store.publish.prepare_write import Filling
+from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.unpublished_files import remove_unpublished
 from seqstore.store.segment.checked_rows import CheckedRows
 from seqstore.store.segment.disk import Disk, NewFile
@@ -238,3 +240,17 @@ def test_segments_of_a_filling_that_fails_are_removed(store: Store, table: Table
     with pytest.raises(ValueError, match="stop"):
         fail()
     assert files(store) == before
+
+
+def test_a_file_that_went_with_its_table_is_no_damage(
+    store: Store, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prepare(self: TableWriter) -> None:
+        store.drop_table("db.t")
+        raise CorruptionError("the catalog names this file, but it is missing")
+
+    load = table.begin_load()
+    load.write(ROWS)
+    monkeypatch.setattr(TableWriter, "prepare", prepare)
+    with pytest.raises(NotFoundError):
+        load.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import random
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.compute as pc
 import pytest
@@ -21,6 +23,7 @@ from seqstore import ConflictError, Store, UnavailableError
 from seqstore.store.catalog.update_lock import retry_lock, update_lock
 from seqstore.store.locks import lock_queue
 from seqstore.store.locks.lock_queue import LockOwner, LockQueue, Request
+from seqstore.store.runtime.cancellation import Cancellation, within
 from tests.seeds import new_seed
 from tests.support.children import MODULES
 from tests.support.forks.forked import ForkedPython
@@ -328,3 +331,22 @@ def test_of_two_transactions_the_younger_one_is_rolled_back(
         asked["older"].result(SECONDS)
     assert not younger.is_open
     older.commit()
+
+
+def test_the_wait_for_a_program_without_the_queue_can_be_ended(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier version of the program takes the lock without a place in the queue."""
+    running = Cancellation()
+
+    def sleep(seconds: float) -> None:
+        running.cancel(UnavailableError("the statement was ended", kind="cancelled"))
+
+    monkeypatch.setattr(
+        "seqstore.store.catalog.update_lock.time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    )
+    with (directory / "1.update").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        ended_by = pytest.raises(UnavailableError, match="the statement was ended")
+        with within(running), ended_by, update_lock(directory, 1, 5):
+            pass

@@ -26,6 +26,7 @@ from seqstore import (
 )
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog import transaction_record as transaction
+from seqstore.store.catalog.prepared_records import prepared_transactions
 from seqstore.store.fill.partial import fill
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
@@ -536,3 +537,12 @@ def test_a_commit_that_is_overtaken_again_and_again_gets_through(store: Store, m
     assert store.commit_transaction("db", txn_id=txn_id).version == 6
     assert rows_of(table) == [(1, 1, 10), (2, 2, 10), (3, 3, 10)]
     assert table.check() == []
+
+
+def test_transactions_that_wait_are_named_by_their_ids(store: Store) -> None:
+    table = make(store, "k v")
+    for number in range(5):
+        table.upsert(pa.table({"k": [number], "v": [number]}))
+    waiting = [precommit(table, "k v", (number, 9)) for number in (1, 2)]
+    with store.catalog.read() as tx:
+        assert prepared_transactions(tx) == waiting
