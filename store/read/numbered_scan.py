@@ -22,7 +22,7 @@ from seqstore.store.read.table_state import TableState
 from seqstore.store.segment.delete_bitmap import DeleteVector
 
 NUMBER: Final = "*number*"  # no name that a column may have
-_PLACE_BITS: Final = np.uint64(32)
+_PLACE_BITS: Final = 32
 
 RowNumbers = npt.NDArray[np.uint64]
 
@@ -114,7 +114,7 @@ def added_rows(changes: RowChanges, projection: Projection) -> pa.RecordBatchRea
 
 
 def _first(segment: int) -> int:
-    return segment << int(_PLACE_BITS)
+    return segment << _PLACE_BITS
 
 
 def _numbers(segment: int, positions: npt.NDArray[np.uint32]) -> RowNumbers:

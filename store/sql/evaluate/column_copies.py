@@ -134,9 +134,15 @@ class Copy:
 
 @dataclass(eq=False)
 class Use:
-    """The use of a copy by a query. `seconds` is what the query took, once it has ended."""
+    """The use of a copy by a query.
+
+    Attributes:
+        identity: of the version that the query reads.
+        seconds: what the query took, once it has ended.
+    """
 
     copy: Copy
+    identity: StateIdentity
     seconds: float = 0.0
 
 
@@ -227,7 +233,7 @@ class ColumnCopies:
             if found is None or not found.serves(snapshot, columns):
                 return None
             self._copies.move_to_end(table)
-            use = Use(found)
+            use = Use(found, found.identity)
             found.uses.add(use)
             found.starting.add(use)
             found.used_at = time.monotonic()
@@ -238,6 +244,14 @@ class ColumnCopies:
         with self._lock:
             use.copy.starting.discard(use)
             self._changed.notify_all()
+
+    def start_again(self, use: Use) -> bool:
+        """Prepares another transaction of a query that has begun; returns whether the copy is as it was."""
+        with self._lock:
+            if use.copy.is_changing or use.copy.identity != use.identity:
+                return False
+            use.copy.starting.add(use)
+            return True
 
     def has(self, snapshot: Snapshot, columns: Iterable[str]) -> bool:
         """Returns whether a query of these columns would read a copy."""

@@ -27,6 +27,10 @@ def scan_of(relation: Relation) -> Read | None:
     return Read(snapshot, tuple(relation.columns))
 
 
+class CopyChangedError(Exception):
+    """A query has to run without copies: it began twice, and they changed in between."""
+
+
 class CopiedRelations:
     """Holds the copies that a query reads while it runs, and notes its other scans when it has ended.
 
@@ -46,6 +50,7 @@ class CopiedRelations:
         self._open_rows = open_rows
         self._found: dict[int, tuple[Use, Read]] = {}
         self._others: list[Read] = []
+        self._has_begun = False
 
     def get(self, number: int) -> Copy | None:
         """Returns the copy that a relation reads."""
@@ -56,9 +61,15 @@ class CopiedRelations:
         """Begins the transaction of DuckDB that reads the copies as they are now.
 
         Each copy is a database, in which the transaction begins when a statement first reads it.
+
+        Raises:
+            CopyChangedError: a transaction has begun before, and the copies have followed their tables since.
         """
         if self._copies is None or not self._found:
             return
+        if self._has_begun and not all(self._copies.start_again(use) for use, _ in self._found.values()):
+            raise CopyChangedError
+        self._has_begun = True
         cursor.begin()
         for table in dict.fromkeys(use.copy.table for use, _ in self._found.values()):
             cursor.execute(f"SELECT NULL FROM {table} LIMIT 0")

@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
 from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy
 from seqstore.store.sql.evaluate.connections import Connection
-from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
+from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, CopyChangedError, scan_of
 from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText, SessionValues, translated
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
@@ -129,7 +129,11 @@ def open_query(query: Query, context: QueryContext) -> Iterator[pa.RecordBatchRe
     views: list[str] = []
     with ExitStack() as held:
         try:
-            reader = held.enter_context(_opened(query, context, views))
+            try:
+                reader = held.enter_context(_opened(query, context, views))
+            except CopyChangedError:
+                plain = replace(context, uses_copies=False)
+                reader = held.enter_context(_opened(query, plain, views))
         except InvalidInputError as error:
             if error.kind != "invalid_view":
                 _check_views(views, context)

@@ -17,6 +17,7 @@ from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.evaluate import column_copies, connections, duck
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Use
+from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText
 from tests.seeds import new_seed
 from tests.support.copied import copied_at_once, copies, settled
 from tests.support.statements import last_result
@@ -267,6 +268,27 @@ def test_a_query_that_computes_for_long_lets_the_copy_change(
         monkeypatch.setattr(duck, "_registered", noted)
         run(_QUERY)
     assert begun == [True], "before DuckDB plans the query"
+
+
+@pytest.mark.usefixtures("table")
+def test_a_query_that_begins_twice_reads_one_version(
+    session: Session, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB refuses the first text of the query; a copy that changed before the second had later rows."""
+    sql = f"SELECT (SELECT count(v) FROM t) AS c FROM t HAVING c = {_ROWS - 50} LIMIT 1"
+    settled_text = Preparation.settled_text
+
+    def later(self: Preparation) -> PreparedText:
+        with Session(session.store, "db") as other:
+            last_result(other, "INSERT INTO t VALUES (-1, 1, 1, 'x')")
+            assert last_result(other, _QUERY).rows is not None
+        return settled_text(self)
+
+    with following(monkeypatch, run) as counts:
+        monkeypatch.setattr(Preparation, "settled_text", later)
+        assert run(sql) == [(_ROWS - 50,)]
+        assert counts[0] >= 3
+    assert len(copied_rows()) == _ROWS - 49
 
 
 @pytest.mark.usefixtures("table")
