@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import logging
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from seqstore import CommitUnknownError, Settings, Store, Table, UnavailableError
+from seqstore.store.catalog.failed_transaction import abort_failed
+from seqstore.store.catalog.transaction_record import TransactionRecord, TransactionStatus, read_transaction
 from tests.support.faults.lmdb_faults import broken_meta_page, full_disk, lmdb_fails
 from tests.support.rows import rows_of, schema_of
 
@@ -87,3 +90,23 @@ def test_a_failed_write_of_the_head_wedges_no_process(store: Store, table: Table
     assert table.upsert(pa.table({"k": [2], "v": ["y"]}), label="day").version == 3
     assert store.tables("db") == ["t"]
     assert table.check() == []
+
+
+def test_a_transaction_whose_begin_was_not_stored_is_stored_as_aborted(store: Store) -> None:
+    """The outcome of its begin is not known, and its label must be free in either case."""
+    record = TransactionRecord(77, 1, "db.t", "l", TransactionStatus.PREPARE, "INSERT", 0)
+    abort_failed(store.catalog, record, "the host failed")
+    with store.catalog.read() as tx:
+        stored = read_transaction(tx, 77)
+    assert stored is not None
+    assert (stored.status, stored.reason) == (TransactionStatus.ABORTED, "the host failed")
+
+
+def test_a_label_that_stays_for_a_while_is_told(table: Table, caplog: pytest.LogCaptureFixture) -> None:
+    load = table.begin_load(label="day")
+    load.write(WIDE)
+    with lmdb_fails(full_disk), caplog.at_level(logging.WARNING):
+        with pytest.raises(UnavailableError, match="disk of the catalog is full"):
+            load.commit()
+        load.abort("it cannot be stored")
+    assert "label day is freed by the next write of this process" in caplog.text

@@ -13,7 +13,7 @@ import pytest
 from seqstore import CorruptionError, InvalidInputError, NotFoundError, Settings, Store, UnavailableError
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.catalog.ship_log.place import open_place
-from seqstore.store.catalog.ship_log.ship_file import log_name
+from seqstore.store.catalog.ship_log.ship_file import FOLLOWERS, Hold, log_name
 from seqstore.store.errors import StoreError
 from seqstore.store.failover.restore import restore_store
 from seqstore.store.sql import ServerContext
@@ -195,6 +195,33 @@ def test_vacuum_keeps_what_followers_read(tmp_path: Path) -> None:
     snapshot.close()
     copy.close()
     assert table.vacuum(retention_seconds=0).files != ()
+
+
+def test_a_follower_renews_its_hold_from_the_oldest_version_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hold of its beginning ends after a quarter of an hour, and the files of its readers went."""
+    monkeypatch.setattr("seqstore.store.failover.follower._HOLD_SECONDS", 0.0)
+    target = str(tmp_path / "shipped")
+    store = leader(tmp_path, target)
+    place, table = open_place(target), store.table("db.t")
+
+    def hold() -> Hold:
+        (name,) = place.list(FOLLOWERS)
+        found = Hold.read(place, f"{FOLLOWERS}/{name}")
+        assert found is not None
+        return found[0]
+
+    with Store.open(target, mode="r", settings=replace(OFTEN, follow_seconds=0)) as copy:
+        with copy.table("db.t").snapshot() as snapshot:
+            opened_ms = table.history()[snapshot.version - 1].timestamp.timestamp() * 1000
+            assert awaited(lambda: abs(hold().moment_ms - opened_ms) < 1)
+            table.upsert(rows(0, 900, "b"))
+            assert awaited(lambda: copy.table("db.t").version == table.version)
+            followed_ms = hold().renewed_ms
+            assert awaited(lambda: hold().renewed_ms > followed_ms + 1)
+            assert abs(hold().moment_ms - opened_ms) < 1
+        assert awaited(lambda: hold().moment_ms > opened_ms + 1)
 
 
 def test_show_shipping_of_both_ends(tmp_path: Path) -> None:

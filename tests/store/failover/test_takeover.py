@@ -16,7 +16,7 @@ import pytest
 from seqstore import CorruptionError, NotFoundError, Settings, Store, UnavailableError
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import BASE, MANIFEST, BaseChunk, Lease, LogObject, log_name
-from seqstore.store.failover.restore import restore_store
+from seqstore.store.failover.restore import create_epoch, restore_store
 from tests.support.rows import rows_of, schema_of
 
 SETTINGS = Settings(inline_bytes_max=400, ship_seconds=0, auto_compaction=0)
@@ -191,3 +191,22 @@ def test_a_base_copy_without_a_part_of_its_own_is_damaged(
     with pytest.raises(CorruptionError, match=fault) as damaged:
         restore_store(target, tmp_path / "new", SETTINGS)
     assert name in damaged.value.path
+
+
+def test_an_epoch_begins_though_the_reply_of_its_first_object_is_lost(
+    leader: Store, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is there, and is not that of another host."""
+    place = open_place(target)
+    create = place.create
+
+    def tried_again(name: str, data: bytes) -> bool:
+        create(name, data)
+        return create(name, data)
+
+    monkeypatch.setattr(place, "create", tried_again)
+    digest = create_epoch(place, 999, 1)
+    found = LogObject.read(place, log_name(999))
+    assert found is not None
+    assert digest == found[1]
+    assert create_epoch(place, 999, 2) is None

@@ -255,10 +255,10 @@ def test_a_statement_that_runs_again_takes_the_retry_lock(
 
     def work(opened: TransactionTable) -> tuple[int, LoadResult | None]:
         attempts.append(opened.version)
-        _, written = opened.update({"a": pc.field("a") + 1}, HERE)
+        found = opened.update({"a": pc.field("a") + 1}, HERE)
         if len(attempts) == 1:  # another statement is faster
             table.update({"a": 50}, HERE)
-        return 1, written
+        return found
 
     done = run_statement(table, work, DmlOptions("UPDATE", concurrency="optimistic", retries=2))
     assert (len(attempts), taken, done.rows_changed) == (2, [table.id], 1)
