@@ -546,3 +546,17 @@ def test_transactions_that_wait_are_named_by_their_ids(store: Store) -> None:
     waiting = [precommit(table, "k v", (number, 9)) for number in (1, 2)]
     with store.catalog.read() as tx:
         assert prepared_transactions(tx) == waiting
+
+
+def test_a_transaction_that_was_aborted_before_its_table_was_dropped_keeps_its_reason(store: Store) -> None:
+    """Its files are removed a little later than it is aborted."""
+    table = make(store, "k v")
+    txn_id = precommit(table, "k v", (1, 9))
+    with store.catalog.write() as tx:
+        record = transaction.read_transaction(tx, txn_id)
+        assert record is not None
+        transaction.abort(tx, record, "by its owner")
+    store.drop_table("db.t")
+    found = store.find_transaction("db", txn_id=txn_id)
+    assert found is not None
+    assert (found.status, found.reason) == ("ABORTED", "by its owner")
