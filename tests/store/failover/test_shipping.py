@@ -30,7 +30,9 @@ from seqstore import (
     Table,
     UnavailableError,
 )
-from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.catalog import DATABASES, CatalogTransaction
+from seqstore.store.catalog.ship_log import base_copy
+from seqstore.store.catalog.ship_log.outbox import is_shipped_record
 from seqstore.store.catalog.ship_log.place import Place, open_place
 from seqstore.store.catalog.ship_log.ship_file import (
     LEASE,
@@ -766,3 +768,34 @@ def test_shipped_files_stay_readable() -> None:
     for name, (value, packed) in files.items():
         assert value.packed(name).hex() == packed
         assert type(value).unpacked(place, name, bytes.fromhex(packed)) == value
+
+
+def test_a_base_copy_of_several_parts_has_each_record_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that kept the records of those before them would hold a catalog many times."""
+    monkeypatch.setattr(base_copy, "_CHUNK_BYTES", 300)
+    for number in range(5):
+        store.create_table(f"db.t{number}", schema_of("k INT NOT NULL"))
+    place = open_place(str(tmp_path / "place"), is_new=True)
+    with store.catalog.read() as tx, (tmp_path / "copy").open("w+b") as file:
+        copied = base_copy.copy_records(tx, file, 0)
+        chunks = copied.upload(place)
+        expected = [
+            (database, key, bytes(raw))
+            for database in DATABASES
+            for key, raw in tx.items(database)
+            if is_shipped_record(database, key)
+        ]
+    manifest = Manifest(1, 0, b"", 1, tuple(chunks), copied.size)
+    found = [base_copy.base_chunk(place, copied.directory, manifest, i) for i in range(len(chunks))]
+    assert len(chunks) > 5
+    assert [record for chunk in found for record in chunk.records] == expected
+
+
+@pytest.mark.parametrize(
+    "uri", ["there", "../there", "/there/../here", "file:there", "file:///a/../b", "ftp://host/there"]
+)
+def test_a_place_is_an_absolute_path_or_an_object_store(uri: str) -> None:
+    with pytest.raises(InvalidInputError, match="cannot receive a catalog"):
+        open_place(uri, is_new=True)
