@@ -695,12 +695,15 @@ def test_readers_and_writers_of_copied_tables_agree_with_a_model(
             reader.join()
     assert wrong == []
     with Session(store, "db") as session, copied_at_once(monkeypatch) as counts:
-        found = last_result(session, "SELECT g, count(*) AS n, sum(v) AS v FROM t GROUP BY g ORDER BY g").rows
-        assert found is not None
+        for _ in range(2):  # a copy that has fallen behind too far ends first
+            found = last_result(
+                session, "SELECT g, count(*) AS n, sum(v) AS v FROM t GROUP BY g ORDER BY g"
+            ).rows
+    assert found is not None
     expected: dict[int, list[int]] = {}
     for group, value in model.values():
         total = expected.setdefault(group, [0, 0])
         total[0] += 1
         total[1] += value
     assert {row["g"]: [row["n"], row["v"]] for row in found.to_pylist()} == expected
-    assert counts[0] == 1
+    assert counts[0] >= 1
