@@ -565,7 +565,8 @@ class ColumnCopies:
         with self._lock:
             copy.identity, copy.held = order.asked.identity, rows.changes.held
             copy.changed += rows.changes.rows
-            is_loose = copy.changed > _LOOSE_SHARE * order.asked.identity.live_rows
+            # DuckDB 1 waits for all readers before it compresses.
+            is_loose = copy.changed > _LOOSE_SHARE * order.asked.identity.live_rows and not copy.uses
         if is_loose:
             try:
                 compress(cursor, copy.database)
