@@ -29,6 +29,13 @@ def settled() -> ColumnCopies:
     return found
 
 
+def databases() -> list[str]:
+    """The databases of copies that are attached."""
+    with connections.connect().cursor() as cursor:
+        found = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
+    return [name for (name,) in found if name.startswith(column_copies.DATABASE)]
+
+
 @contextmanager
 def copied_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Yields how many scans of the block read a copy, and how many did not."""

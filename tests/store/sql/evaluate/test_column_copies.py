@@ -22,7 +22,7 @@ from seqstore.store.sql.evaluate import column_copies, connections, duck, select
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Use
 from tests.seeds import new_seed
 from tests.support.children import MODULES
-from tests.support.copied import copied_at_once, copies, settled
+from tests.support.copied import copied_at_once, copies, databases, settled
 from tests.support.statements import last_result
 from tests.support.waiting import until
 
@@ -51,21 +51,6 @@ EVERY_TYPE: dict[str, list[Any]] = {
     "MAP<STRING,BIGINT>": ["map('a', 1)", "map()", "NULL"],
     "STRUCT<a:INT,b:STRING>": ["named_struct('a', 1, 'b', 'x')", "NULL"],
 }
-
-
-@pytest.fixture(autouse=True)
-def without_copies_of_other_tests() -> None:
-    settled().relieve()
-    copies()._paused_until = 0.0
-
-
-@pytest.fixture
-def run(session: Session) -> Run:
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        found = last_result(session, sql).rows
-        return [] if found is None else [tuple(row.values()) for row in found.to_pylist()]
-
-    return rows
 
 
 @pytest.fixture
@@ -106,13 +91,6 @@ def held_copy(store: Store) -> Use:
 
 def reads_copy(sql: str) -> bool:
     return column_copies.TABLE in sql
-
-
-def databases() -> list[str]:
-    """The databases of copies that are attached."""
-    with connections.connect().cursor() as cursor:
-        found = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
-    return [name for (name,) in found if name.startswith(column_copies.DATABASE)]
 
 
 def test_the_third_query_of_a_version_has_a_copy_made(store: Store, run: Run, asked: list[str]) -> None:

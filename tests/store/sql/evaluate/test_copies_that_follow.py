@@ -19,28 +19,13 @@ from seqstore.store.sql.evaluate import column_copies, connections, duck
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Use
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText
 from tests.seeds import new_seed
-from tests.support.copied import copied_at_once, copies, settled
+from tests.support.copied import copied_at_once, copies, databases, settled
 from tests.support.statements import last_result
 from tests.weight import by_form
 
 Run = Callable[[str], list[tuple[Any, ...]]]
 _ROWS = 20_000
 _QUERY = "SELECT g, sum(v), count(*), min(s) FROM t GROUP BY g ORDER BY g"
-
-
-@pytest.fixture(autouse=True)
-def without_copies_of_other_tests() -> None:
-    settled().relieve()
-    copies()._paused_until = 0.0
-
-
-@pytest.fixture
-def run(session: Session) -> Run:
-    def rows(sql: str) -> list[tuple[Any, ...]]:
-        found = last_result(session, sql).rows
-        return [] if found is None else [tuple(row.values()) for row in found.to_pylist()]
-
-    return rows
 
 
 @pytest.fixture
@@ -55,13 +40,6 @@ def table(store: Store, run: Run) -> str:
 def rows_of(keys: np.ndarray[Any, Any], number: int) -> pa.Table:
     texts = [f"text {key} {number}" for key in keys]
     return pa.table({"k": keys, "g": (keys + number) % 5, "v": keys * (number + 1), "s": texts})
-
-
-def databases() -> list[str]:
-    """The databases of copies that are attached."""
-    with connections.connect().cursor() as cursor:
-        found = cursor.execute("SELECT database_name FROM duckdb_databases()").fetchall()
-    return [name for (name,) in found if name.startswith(column_copies.DATABASE)]
 
 
 def copied_rows() -> list[tuple[Any, ...]]:
