@@ -222,7 +222,7 @@ def test_hidden_columns_are_copied(store: Store, run: Run, monkeypatch: pytest.M
     "SELECT k, u.s FROM t JOIN u USING (k, g) ORDER BY k",
     "SELECT x.g, sum(y.v) FROM t x, t y WHERE x.k = y.v GROUP BY x.g ORDER BY 1",
     "SELECT g, (SELECT max(u.v) FROM u WHERE u.g = t.g) FROM t WHERE k IN (SELECT v FROM u) ORDER BY k",
-    "WITH q AS (SELECT g, v FROM t WHERE s LIKE '%9') SELECT q.*, u.k FROM q JOIN u ON q.v = u.k ORDER BY v",
+    "WITH q AS (SELECT g, v FROM t WHERE s LIKE '%9') SELECT q.*, u.k FROM q JOIN u ON q.v=u.k ORDER BY q.v",
     "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.v > 50) ORDER BY k",
     "SELECT count(*) FROM t, u WHERE t.g = 2",
     "SELECT v, s FROM t ORDER BY v DESC LIMIT 5 OFFSET 3",
