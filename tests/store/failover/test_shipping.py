@@ -426,17 +426,22 @@ def status_of(store: Store) -> ShipStatus:
     return found
 
 
-def test_no_error_ends_the_shipping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is none of the store's ended the thread: no later load was shipped, and nothing told it."""
+@pytest.mark.parametrize(
+    "error", [OSError(24, "the disk is away"), UnavailableError("the disk is away", kind="disk")]
+)
+def test_no_error_ends_the_shipping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One that ended the thread was told by nothing, and no later load was shipped."""
     store = leader(tmp_path, str(tmp_path / "shipped"), replace(EVERY, ship_seconds=1))
 
-    def exhausted(*_: object) -> bool:
-        raise OSError(24, "Too many open files")
+    def failing(*_: object) -> bool:
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.catalog.shipper._file_lock, "acquire", exhausted)
+        patch.setattr(store.catalog.shipper._file_lock, "acquire", failing)
         store.table("db.t").upsert(rows(7, 8, "x"))
-        assert awaited(lambda: "Too many open files" in status_of(store).error)
+        assert awaited(lambda: "the disk is away" in status_of(store).error)
     assert awaited(lambda: not status_of(store).waiting)
     assert awaited(lambda: not status_of(store).error)
 
@@ -791,6 +796,11 @@ def test_a_base_copy_of_several_parts_has_each_record_once(
     found = [base_copy.base_chunk(place, copied.directory, manifest, i) for i in range(len(chunks))]
     assert len(chunks) > 5
     assert [record for chunk in found for record in chunk.records] == expected
+
+
+def test_a_directory_is_named_by_its_path_or_by_a_uri() -> None:
+    shown = [open_place(uri, is_new=True).shown for uri in ("/a/b c", "file:///a/b%20c")]
+    assert shown == ["/a/b c", "/a/b c"]
 
 
 @pytest.mark.parametrize(

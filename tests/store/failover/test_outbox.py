@@ -1,0 +1,67 @@
+"""How far a process knows a catalog to be shipped, and what its next commit stores of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from seqstore import Settings, Store
+from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.ship_log.outbox import OUTBOX, Shipped, read_shipped, store_journal
+
+
+class _UndoneError(Exception):
+    """Rolls a transaction back."""
+
+
+@pytest.fixture
+def tx(tmp_path: Path) -> Iterator[CatalogTransaction]:
+    """A transaction of a store with one commit that is not shipped; nothing of it stays."""
+    later = Settings(ship_seconds=3600)
+    with Store.open(tmp_path / "data", settings=later, segments=f"file://{tmp_path}/segments") as store:
+        store.shipping.begin(str(tmp_path / "shipped"))
+        store.create_database("waiting")
+        with suppress(_UndoneError), store.catalog.write() as opened:
+            yield opened
+            raise _UndoneError
+
+
+def shipped(tx: CatalogTransaction) -> Shipped:
+    """How far the catalog says it was shipped."""
+    found = read_shipped(tx)
+    assert found is not None
+    return found
+
+
+def test_a_commit_stores_how_far_its_process_has_shipped(tx: CatalogTransaction) -> None:
+    before = shipped(tx)
+    known = replace(before, position=before.position + 1, commit=before.commit + 1, base=0)
+    store_journal(tx, known)
+    assert shipped(tx) == replace(known, base=before.base)
+    assert not list(tx.items(OUTBOX))
+
+
+def test_a_new_base_copy_is_stored_without_a_new_log_object(tx: CatalogTransaction) -> None:
+    known = replace(shipped(tx), base=shipped(tx).base + 1)
+    store_journal(tx, known)
+    assert shipped(tx) == known
+
+
+@pytest.mark.parametrize("change", [{"epoch": 2, "position": 99}, {"position": 0}, {"base": 0}, {}])
+def test_what_a_process_knows_of_another_epoch_or_of_before_changes_nothing(
+    tx: CatalogTransaction, change: dict[str, int]
+) -> None:
+    before = shipped(tx)
+    store_journal(tx, replace(before, **change, commit=before.commit + 1))
+    assert shipped(tx) == before
+    assert len(list(tx.items(OUTBOX))) == 1
+
+
+def test_a_process_that_has_not_shipped_changes_nothing(tx: CatalogTransaction) -> None:
+    before = shipped(tx)
+    store_journal(tx, None)
+    assert shipped(tx) == before
