@@ -292,7 +292,7 @@ class StreamLoad:
                         self._bodies.require_clean(progress)
                     if isinstance(load, Load) and not options.two_phase_commit:
                         with self._timed("CommitAndPublishTimeMs"):
-                            load.prepare()
+                            load.prepare_early()
             except BaseException:
                 progress.txn_id = load.txn_id
                 raise

@@ -16,11 +16,10 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
@@ -42,39 +41,17 @@ from seqstore.store import InvalidInputError, Store, StoreError, UnavailableErro
 from seqstore.store.catalog.transaction_record import TransactionRecord
 from seqstore.store.runtime.cancellation import Cancellation, within
 from seqstore.store.runtime.memory_limit import count_stack
+from seqstore.store.runtime.short_work import staging_turn
 from seqstore.store.runtime.traces import caller_of
 
 _MARK: Final = "redirected"
 _SMALL_BYTES: Final = 256 << 10
-# Small loads that are parsed and prepared at a time. Each holds the interpreter's lock nearly always, so a
-# second one only takes it from the first, and from the one that commits: a quarter more loads a second than
-# with two, on two cores. Those that wait for the commit do not count.
-_AT_WORK_MAX: Final = 1
-
 _ENDING_THREADS: Final = 4
 _ADMINISTRATORS_THREADS: Final = 4
 
 _CODE: Final = re.compile(r"\[([A-Z_]{1,40})\]")  # before a message
 
-_TURN_SECONDS_MAX: Final = 1.0
-
 Turn = AbstractContextManager[None] | None
-
-
-class _Turns:
-    """The turns of small loads. A load waits a second at most: a long one does not stop the others."""
-
-    def __init__(self, count: int) -> None:
-        self._free = threading.Semaphore(count)
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        has_turn = self._free.acquire(timeout=_TURN_SECONDS_MAX)
-        try:
-            yield
-        finally:
-            if has_turn:
-                self._free.release()
 
 
 class StreamLoadApi:
@@ -103,7 +80,6 @@ class StreamLoadApi:
             _ADMINISTRATORS_THREADS, thread_name_prefix="admin-load", initializer=count_stack
         )
         self._user_loads = user_loads
-        self._turns = _Turns(_AT_WORK_MAX)
         self._running: set[asyncio.Future[Any]] = set()
         self._pipes: set[BodyPipe] = set()
         self._cancellations: set[Cancellation] = set()
@@ -200,7 +176,7 @@ class StreamLoadApi:
             except StoreError as error:
                 return refusal(headers, error)
             with logged_as(event), caller_of(request.headers):
-                return load(body, headers, turn=self._turn(body))
+                return load(body, headers, turn=_turn_of(body))
 
         begun = time.monotonic()
         async with self._user_loads.one(user):
@@ -272,10 +248,6 @@ class StreamLoadApi:
         self._metrics.count_load(reply, time.monotonic() - started)
         return reply
 
-    def _turn(self, body: Any) -> Turn:
-        """Returns no turn for a body that waits for its client."""
-        return None if isinstance(body, BodyPipe) else self._turns.one()
-
     def _check_length(self, request: web.BaseRequest) -> None:
         """Checks the headers of a request before its body is read (LR3, LR5)."""
         if self._is_stopping:
@@ -317,6 +289,11 @@ class StreamLoadApi:
         if len(data) != announced:
             raise _bad(f"receive body don't equal with body bytes, body bytes={len(data)} of {announced}")
         return io.BytesIO(data)
+
+
+def _turn_of(body: Any) -> Turn:
+    """Returns no turn for a body that waits for its client."""
+    return None if isinstance(body, BodyPipe) else staging_turn()
 
 
 def _event(request: web.BaseRequest, user: str, headers: Mapping[str, str]) -> Event:

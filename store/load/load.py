@@ -16,7 +16,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +43,10 @@ from seqstore.store.publish.publish import check_revision
 from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
-from seqstore.store.publish.write_states import PendingWrite, WriteTarget
+from seqstore.store.publish.write_states import SMALL_ROWS, PendingWrite, WriteTarget
 from seqstore.store.runtime.html_table import html_table
 from seqstore.store.runtime.internal import internal
+from seqstore.store.runtime.short_work import staging_turn
 from seqstore.store.segment.checked_rows import CheckedRows
 
 if TYPE_CHECKING:
@@ -215,6 +216,11 @@ class Load:
         return WriteResult(given, rejected)
 
     def _write(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
+        is_short = len(batch) <= SMALL_ROWS and batch.nbytes <= self._table.settings.inline_bytes_max
+        with staging_turn() if is_short else nullcontext():
+            return self._stage(batch, supplied)
+
+    def _stage(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
         if isinstance(self._checker, PartialChecker):
             assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
@@ -467,6 +473,12 @@ class Load:
         """
         self._check_open()
         self._writer.prepare()
+
+    @internal
+    def prepare_early(self) -> None:
+        """Prepares a load whose plan takes its time; a small one is best planned as the next to publish."""
+        if not self._writer.can_wait():
+            self.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
         filtered = self._rows_filtered

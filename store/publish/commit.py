@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 from seqstore.store.catalog.catalog import CatalogTransaction
 from seqstore.store.catalog.environment import Catalog
@@ -23,6 +24,7 @@ from seqstore.store.errors import CorruptionError
 from seqstore.store.publish.publish import TRIES_BEFORE_LOCK, HeadMoved, TableWrite, publish
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import cancellation, failpoint
+from seqstore.store.runtime.short_work import publishing_turn
 from seqstore.store.runtime.traces import span
 
 Also = Callable[[CatalogTransaction, TransactionRecord], None]
@@ -68,16 +70,24 @@ def _commit(
     started: float,
     also: Also | None,
 ) -> tuple[TransactionRecord, list[TableWrite]]:
-    def catch_up() -> None:
-        for writer in writers:
-            writer.catch_up()
+    tries = _prepare(writers)
+    is_short = not tries
 
-    for tries_left in reversed(range(_prepare(writers) + 1)):
+    def catch_up() -> None:
+        with publishing_turn() if is_short else nullcontext():
+            for writer in writers:
+                writer.catch_up()
+
+    for tries_left in reversed(range(tries + 1)):
         is_last = not tries_left
         writes: list[TableWrite] = []
         cancellation.check()  # the last moment: what follows is published
         try:
-            with span("publish"), catalog.write(catch_up if is_last else None) as tx:
+            with (
+                span("publish"),
+                catalog.write(catch_up if is_last else None) as tx,
+                publishing_turn() if is_short else nullcontext(),
+            ):
                 milliseconds = round((time.monotonic() - started) * 1000)
                 for writer in writers:
                     if is_last:

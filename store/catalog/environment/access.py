@@ -40,7 +40,7 @@ from seqstore.store.settings import Settings
 
 T = TypeVar("T")
 
-# What Python's own functions wrap. These make an enumeration of each handler, which takes 15 µs for a function.
+# What the functions of Python wrap, which make an enumeration of each handler: 15 µs for a function.
 _handler_of = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
 _set_handler = getattr(signal.signal, "__wrapped__", signal.signal)
 

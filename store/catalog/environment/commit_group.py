@@ -104,7 +104,8 @@ class CommitQueue:
         """Queues a writer and waits until it is the leader or may run as a follower.
 
         Args:
-            ready: called first, if another writer is the leader.
+            ready: called first, if another writer is the leader and this one is the next. What more writers
+                find then is of the past when they run.
             patience: of the writer, None for no limit.
             is_alone: it waits until it is the leader, and must run no followers.
 
@@ -112,7 +113,7 @@ class CommitQueue:
             The writer, None when its time is over.
         """
         writer = QueuedWriter(is_alone=is_alone)
-        if ready is not None and self._has_leader:
+        if ready is not None and self._has_leader and not self.waiting:
             ready()
         with self._lock:
             if not self._has_leader:

@@ -146,6 +146,31 @@ def test_writers_that_wait_share_one_commit(store: Store, monkeypatch: pytest.Mo
     assert read(store, b"leader", b"k0", b"k19") == [1, 1, 1]
 
 
+def test_the_next_writer_alone_prepares_while_the_leader_works(store: Store) -> None:
+    """What the others prepare would be of the past when they run."""
+    entered, readied = threading.Event(), []
+    queue = watched_queue(store)
+
+    def write(number: int) -> None:
+        with store.catalog.write(lambda: readied.append(number)) as tx:
+            tx.put("meta", b"k%d" % number, 1)
+            if not number:
+                entered.set()
+                queue.await_length(3)
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, 0)]
+        entered.wait()
+        before = list(readied)
+        for number in (1, 2):
+            writers.append(pool.submit(write, number))
+            queue.await_length(number)
+        writers.append(pool.submit(write, 3))
+        assert [writer.result() for writer in writers] == [None] * 4
+    assert readied == [*before, 1]
+    assert read(store, b"k1", b"k3") == [1, 1]
+
+
 def test_a_follower_that_fails_takes_back_only_its_own(store: Store) -> None:
     def fail(tx: CatalogTransaction) -> None:
         tx.put("meta", b"bad", 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,7 @@ def test_a_new_base_copy_is_stored_without_a_new_log_object(tx: CatalogTransacti
 
 @pytest.mark.parametrize("change", [{"epoch": 2, "position": 99}, {"position": 0}, {"base": 0}, {}])
 def test_what_a_process_knows_of_another_epoch_or_of_before_changes_nothing(
-    tx: CatalogTransaction, change: dict[str, int]
+    tx: CatalogTransaction, change: dict[str, Any]
 ) -> None:
     before = shipped(tx)
     store_journal(tx, replace(before, **change, commit=before.commit + 1))
