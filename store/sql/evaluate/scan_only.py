@@ -22,7 +22,7 @@ from seqstore.store.expressions.condition import Condition
 from seqstore.store.read.first_rows import FIRST_ROWS_MAX, key_order
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
-from seqstore.store.sql.translate.relations import Relation
+from seqstore.store.sql.translate.relations import Relation, rows_bound
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 from seqstore.store.types.fraction_digits import with_fraction_digits
 
@@ -34,13 +34,13 @@ _OF_A_ROW: Final = (exp.Cast, exp.TryCast, exp.Case, exp.If, exp.Coalesce, exp.C
 _NO_FIRST_ROWS: Final = (exp.Func, exp.Query, exp.Window, exp.Lateral, exp.Unnest)
 
 # Offset, and limit if there is one.
-_Bounds = tuple[int, int | None]
-_ALL_ROWS: Final[_Bounds] = (0, None)
+Bounds = tuple[int, int | None]
+_ALL_ROWS: Final[Bounds] = (0, None)
 _INT, _BIGINT = INTEGER_RANGES["INT"], INTEGER_RANGES["BIGINT"]
 
 
 @dataclass(frozen=True)
-class _Item:
+class Item:
     """A column of the result: a stored one by its canonical name, or a literal."""
 
     field: pa.Field
@@ -63,7 +63,7 @@ def scan_only_plan(
         return None
     if not relations:
         return _literals(tree)
-    relation, bounds = relations[0], _bounds(tree)
+    relation, bounds = relations[0], bounds_of(tree)
     evaluated = () if relation.first is None else ("order",)
     if bounds is None or not relation.is_where_decided or not _is_simple(tree, relation, *evaluated):
         return None
@@ -71,8 +71,8 @@ def scan_only_plan(
         answer = _aggregates(tree, relation, deleted=deleted)
         if answer is not None:
             return answer
-    items = _items(tree, relation, show_hidden=show_hidden)
-    return _projected(relation, items, bounds, deleted=deleted) if items is not None else None
+    items = items_of(tree, relation, show_hidden=show_hidden)
+    return projected(relation, items, bounds, deleted=deleted) if items is not None else None
 
 
 def _literals(tree: exp.Select) -> pa.RecordBatchReader | None:
@@ -93,7 +93,7 @@ def choose_first_rows(tree: exp.Query, relations: list[Relation]) -> None:
     """Finds out whether a query needs only the first rows of its table by key."""
     if not isinstance(tree, exp.Select) or len(relations) != 1 or tree.args.get("order") is None:
         return
-    relation, bounds = relations[0], _bounds(tree)
+    relation, bounds = relations[0], bounds_of(tree)
     is_stored = isinstance(relation.snapshot, Snapshot) and not relation.partitions and relation.keys is None
     if bounds is None or bounds[1] is None or not is_stored or not relation.is_where_decided:
         return
@@ -147,7 +147,7 @@ def _is_simple(tree: exp.Select, relation: Relation, *clauses: str) -> bool:
     return not any(value for name, value in tree.args.items() if name not in _CLAUSES and name not in clauses)
 
 
-def _bounds(tree: exp.Select) -> _Bounds | None:
+def bounds_of(tree: exp.Select) -> Bounds | None:
     """Returns offset and limit, None when one of them is no plain number."""
     numbers: list[int | None] = []
     for clause in ("offset", "limit"):
@@ -160,28 +160,28 @@ def _bounds(tree: exp.Select) -> _Bounds | None:
             return None
         if not value.this.isdigit():
             return None
-        numbers.append(int(value.this))
+        numbers.append(rows_bound(value.this))
     return numbers[0] or 0, numbers[1]
 
 
-def _items(tree: exp.Select, relation: Relation, *, show_hidden: bool) -> list[_Item] | None:
+def items_of(tree: exp.Select, relation: Relation, *, show_hidden: bool) -> list[Item] | None:
     """Returns the columns of the result, None when the query computes one."""
-    items: list[_Item] = []
+    items: list[Item] = []
     for item in tree.expressions:
         star = item.this if isinstance(item, exp.Column) else item
         if isinstance(star, exp.Star):
             if any(star.args.values()) or (item is not star and item.table.lower() != relation.alias.lower()):
                 return None
             found = relation.all_columns(show_hidden=show_hidden)
-            items += [_Item(_field(heading, kind), name) for name, kind, heading in found]
+            items += [Item(_field(heading, kind), name) for name, kind, heading in found]
             continue
         value = item.unalias()
         known = _column(value, relation)
         literal = _literal(value) if known is None else None
         if known is not None:
-            items.append(_Item(_field(item.alias, known[1]), known[0]))
+            items.append(Item(_field(item.alias, known[1]), known[0]))
         elif literal is not None:
-            items.append(_Item(pa.field(item.alias, literal.type), literal=literal))
+            items.append(Item(pa.field(item.alias, literal.type), literal=literal))
         else:
             return None
     return items
@@ -220,8 +220,8 @@ def _column(node: exp.Expr, relation: Relation) -> tuple[str, ColumnType] | None
     return relation.schema.types.get(node.name.lower())
 
 
-def _projected(
-    relation: Relation, items: list[_Item], bounds: _Bounds, *, deleted: bool
+def projected(
+    relation: Relation, items: list[Item], bounds: Bounds, *, deleted: bool
 ) -> pa.RecordBatchReader:
     schema = pa.schema([item.field for item in items])
     skip, limit = bounds

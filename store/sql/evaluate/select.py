@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -25,6 +25,7 @@ from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, CopyCh
 from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText, SessionValues, translated
 from seqstore.store.sql.evaluate.scan_only import choose_first_rows, open_rows, scan_only_plan
+from seqstore.store.sql.evaluate.scan_shapes import keep_plan, kept_plan
 from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp
 from seqstore.store.sql.parse.statement_values import Query, TableName
 from seqstore.store.sql.translate.calls import EvaluationContext
@@ -52,6 +53,9 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 if TYPE_CHECKING:
     from seqstore.store.sql.evaluate import duck
+
+
+_CHECKED: Final = "checked"
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,10 @@ def _plan(
     Args:
         views: receives the views that the query reads.
     """
+    options = {"show_hidden": context.show_hidden, "deleted": context.reads_deleted}
+    kept = kept_plan(query, context.open_snapshot, **options)
+    if kept is not None:
+        return query.tree, [kept[0]], kept[1]
     tree = _checked(query)
     try:
         relations = find_relations(tree, context.open_snapshot, context.open_function)
@@ -107,13 +115,18 @@ def _plan(
     choose_columns(tree, relations, show_hidden=context.show_hidden)
     choose_conditions(relations)
     choose_first_rows(tree, relations)
-    plan = scan_only_plan(tree, relations, show_hidden=context.show_hidden, deleted=context.reads_deleted)
+    plan = scan_only_plan(tree, relations, **options)
+    if plan is not None:
+        keep_plan(query, tree, relations, **options)
     return tree, relations, plan
 
 
 def _checked(query: Query) -> exp.Query:
     tree = copy_tree(query.tree)
-    check(tree)
+    if query.shape is None or _CHECKED not in query.shape:
+        check(tree)
+        if query.shape is not None:  # it consists of nodes that are checked without regard to literals
+            query.shape[_CHECKED] = True
     name_answers(tree, query.headings)
     return tree
 

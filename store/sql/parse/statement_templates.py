@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import copy_tree, exp, walk
 from seqstore.store.sql.parse.statement_values import DeleteStatement, Query, UpdateStatement
 
+LITERAL: Final = "literal"
 _SHAPES: Final = 512
 # A quoted name; else a text without escapes, or a number that is no part of a word or of another number.
 _LITERAL: Final = re.compile(
@@ -46,14 +47,18 @@ class _Template:
     """A parsed statement whose literals are probes.
 
     Attributes:
-        probes: `id` of their nodes in the tree, in the order of the text.
+        probes: `id` of their nodes in the tree, in the order of the text; `meta` of each has its number.
+        shape: what the queries share.
     """
 
     statement: Any
     probes: tuple[int, ...]
+    shape: dict[Hashable, Any] = field(default_factory=dict)
 
     def filled(self, literals: Sequence[str]) -> Any:
         tree = copy_tree(self.statement.tree, dict(zip(self.probes, literals, strict=True)))
+        if isinstance(self.statement, Query):
+            return self.statement.of_shape(tree, self.shape, literals)
         return replace(self.statement, tree=tree)
 
 
@@ -96,6 +101,17 @@ class StatementTemplates:
         return _template(statement, marks, probes)
 
 
+def of_own_shape(query: Query) -> Query:
+    """Returns a query that was parsed alone with a shape of its own, for the next time that it runs."""
+    nodes = list(walk(query.tree))
+    if not all(type(node) in _PLAIN for node in nodes):
+        return query
+    literals = [node for node in nodes if isinstance(node, exp.Literal)]
+    for number, node in enumerate(literals):
+        node.meta[LITERAL] = number
+    return query.of_shape(query.tree, {}, [node.this for node in literals])
+
+
 def shape_of(text: str) -> tuple[str, list[str]] | None:
     """Returns a statement without its literals, and those; None for a text that has no shape."""
     if "\0" in text:
@@ -135,11 +151,13 @@ def _template(statement: Any, marks: Sequence[str], probes: Sequence[str]) -> _T
     nodes = list(walk(statement.tree))
     if not all(type(node) in _PLAIN for node in nodes):
         return None
-    found: dict[tuple[str, bool], list[int]] = {}
+    found: dict[tuple[str, bool], list[exp.Literal]] = {}
     for node in nodes:
         if isinstance(node, exp.Literal):
-            found.setdefault((node.this, node.is_string), []).append(id(node))
+            found.setdefault((node.this, node.is_string), []).append(node)
     wanted = [found.pop((probe, mark == _TEXT), []) for mark, probe in zip(marks, probes, strict=True)]
     if found or any(len(same) != 1 for same in wanted):
         return None
-    return _Template(statement, tuple(probe for [probe] in wanted))
+    for number, [probe] in enumerate(wanted):
+        probe.meta[LITERAL] = number
+    return _Template(statement, tuple(id(probe) for [probe] in wanted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum
@@ -143,12 +143,24 @@ class Query:
         headings: the text of each item of the outermost select list as written, None where it is not known.
         settings: the session variables that a hint sets for this query, names and values.
         prepared: what was made of the query for its next run (sql.evaluate.prepared_text).
+        shape: what was made of queries that differ in their literals alone (sql.evaluate.scan_shapes). They
+            share it; a query that is changed has none.
+        literals: those of the query, where it has a shape.
     """
 
     tree: exp.Query
     headings: tuple[str, ...] | None
     settings: tuple[tuple[str, str], ...] = ()
     prepared: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
+    shape: dict[Hashable, Any] | None = field(default=None, init=False, compare=False, repr=False)
+    literals: Sequence[str] = field(default=(), init=False, compare=False, repr=False)
+
+    def of_shape(self, tree: exp.Query, shape: dict[Hashable, Any], literals: Sequence[str]) -> Query:
+        """Returns the query with other literals, which its tree has too."""
+        made = Query(tree, self.headings, self.settings)
+        object.__setattr__(made, "shape", shape)
+        object.__setattr__(made, "literals", literals)
+        return made
 
 
 # A literal, `Word.DEFAULT`, or an expression to be evaluated.

@@ -23,7 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.literal_rows import literal_rows
 from seqstore.store.sql.parse.nesting import levels_checked
-from seqstore.store.sql.parse.statement_templates import StatementTemplates
+from seqstore.store.sql.parse.statement_templates import StatementTemplates, of_own_shape
 from seqstore.store.sql.parse.statement_values import Insert, Query
 from seqstore.store.sql.parse.tokens import TokenStream, split_statements
 from seqstore.store.sql.result import Result
@@ -183,7 +183,10 @@ def _parsed_frame(frame: str) -> Any:
 @lru_cache(maxsize=512)
 def _parsed_query(text: str) -> Query | None:
     """Parses a text that is one query, None for any other text; callers must not change the shared tree."""
-    statement = _templates.parsed(text) or _parsed_alone(text)
+    statement = _templates.parsed(text)
+    if statement is None:
+        statement = _parsed_alone(text)
+        return of_own_shape(statement) if isinstance(statement, Query) else None
     return statement if isinstance(statement, Query) else None
 
 

@@ -247,8 +247,13 @@ def constant(node: exp.Expr, kind: ColumnType) -> pa.Scalar | None:
         return pa.scalar(bool(node.this))
     if not isinstance(node, exp.Literal) or (is_negative and node.is_string):
         return None
+    return literal_value(f"{'-' * is_negative}{node.this}", kind, is_string=bool(node.is_string))
+
+
+def literal_value(text: str, kind: ColumnType, *, is_string: bool) -> pa.Scalar | None:
+    """Converts the text of a literal to a scalar of a column's type, None where that may change its value."""
     try:
-        return _scalar(f"{'-' * is_negative}{node.this}", kind, is_string=bool(node.is_string))
+        return _scalar(text, kind, is_string=is_string)
     except (ValueError, InvalidOperation, pa.ArrowException):
         return None
 

@@ -28,7 +28,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.dialect import TABLETS
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import TableName
-from seqstore.store.types.column_types import ColumnType
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 
 _KEYS_MAX: Final = 10_000
 VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
@@ -167,6 +167,11 @@ class Relation:
         """Returns the Arrow schema of `columns`, under their names in the registered source."""
         fields = self.schema.fields
         return pa.schema([pa.field(source_column(name), fields[name].type) for name in self.columns])
+
+
+def rows_bound(digits: str) -> int:
+    """Returns a number of rows of LIMIT or OFFSET: as it is written, or the most that a table may have."""
+    return min(int(digits), INTEGER_RANGES["BIGINT"][1])
 
 
 def find_relations(

@@ -30,7 +30,7 @@ from seqstore.store.sql.translate.conversions import (
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
-from seqstore.store.sql.translate.relations import Relation, shown_name
+from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
@@ -446,6 +446,14 @@ def _is_part(column: exp.Column, select: exp.Select) -> bool:
     return column.find_ancestor(exp.AggFunc, exp.Select) is select
 
 
+def _bounded(node: exp.Expr) -> exp.Expr:
+    """Gives LIMIT and OFFSET a number that DuckDB takes: 2^64 - 1 is MySQL's word for all rows."""
+    count = node.expression
+    if isinstance(count, exp.Literal) and not count.is_string and str(count.this).isdigit():
+        count.set("this", str(rows_bound(count.this)))
+    return node
+
+
 _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     **dict.fromkeys(
         (exp.Mul, exp.Div, exp.Mod, exp.IntDiv, exp.BitwiseLeftShift, exp.BitwiseRightShift),
@@ -469,8 +477,10 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.In: implicit.listed,
     exp.JSONExtract: _json_path,
     exp.Like: _like,
+    exp.Limit: _bounded,
     exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
+    exp.Offset: _bounded,
     exp.Log: _log,
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),

@@ -433,3 +433,26 @@ def test_a_query_in_parentheses_has_a_limit_beside_its_own(
 ) -> None:
     """DuckDB before 2 refuses the two together."""
     assert rows(query) == expected
+
+
+@pytest.mark.parametrize("many", ["18446744073709551615", "9223372036854775808", "99999999999999999999"])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT k FROM t LIMIT {}", [(1,), (2,), (3,), (3,)]),
+        ("SELECT k FROM t ORDER BY k, d LIMIT 1, {}", [(2,), (3,), (3,)]),
+        ("SELECT k FROM t WHERE k = 3 AND d = '2024-01-03' LIMIT {}", [(3,)]),
+        ("SELECT k FROM t ORDER BY s, k LIMIT {} OFFSET 3", [(2,)]),
+        ("SELECT k, count(*) FROM t GROUP BY k LIMIT {}", [(1, 1), (2, 1), (3, 2)]),
+        ("SELECT k FROM (SELECT k FROM u LIMIT {}) x WHERE k > 1", [(3,)]),
+        ("SELECT k FROM t LIMIT {0}, {0}", []),
+        ("SELECT k FROM t ORDER BY s LIMIT {0}, {0}", []),
+    ],
+)
+def test_all_rows_are_a_limit_as_programs_of_mysql_write_it(
+    rows: Run, query: str, expected: list[tuple[int, ...]], many: str
+) -> None:
+    """2^64 - 1 is the number that MySQL's manual names for an offset without a limit."""
+    for _ in range(3):  # parsed, by its template, and by the plan that is kept
+        found = rows(query.format(many))
+        assert sorted(found) == expected

@@ -19,7 +19,8 @@ Run = Callable[[str], list[tuple[Any, ...]]]
 
 @pytest.fixture
 def run(session: Session) -> Run:
-    """Runs a text and gives the rows of its last statement, none for one without rows."""
+    """Runs a text and gives the rows of its last statement, none for one without rows. No columns are copied
+    meanwhile: a query that finds a copy has another text."""
 
     def rows(text: str) -> list[tuple[Any, ...]]:
         found = list(session.execute(text))[-1].rows
@@ -28,6 +29,7 @@ def run(session: Session) -> Run:
 
     rows("CREATE TABLE t (k INT, n INT, d DECIMAL(9, 2)) UNIQUE KEY(k)")
     rows("INSERT INTO t VALUES (1, 10, 1.25), (2, 20, 2.50), (3, 20, 3.75)")
+    rows("SET enable_column_copies = false")
     return rows
 
 
@@ -86,6 +88,7 @@ def test_hidden_rows_are_left_out_by_a_text_of_their_own(run: Run) -> None:
 
 def test_a_copy_of_columns_is_read_by_a_text_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     query = "SELECT n, count(*) FROM t GROUP BY n ORDER BY n"
+    run("SET enable_column_copies = true")
     with copied_at_once(monkeypatch):
         answers = [run(query) for _ in range(3)]
     run("SET enable_column_copies = false")
