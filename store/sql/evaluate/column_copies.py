@@ -497,7 +497,7 @@ class ColumnCopies:
         with self._lock:
             self._settle()
             order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
-            if not has_followed and not copy.is_dropped:
+            if not has_followed and self._copies.get(order.table) is copy:
                 self._drop([order.table])
             copy.is_changing = False
             copy.used_at = time.monotonic()

@@ -17,6 +17,7 @@ from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.evaluate import column_copies, connections, duck
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Use
+from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText
 from tests.seeds import new_seed
 from tests.support.copied import copied_at_once, copies, databases, settled
@@ -298,6 +299,29 @@ def held_copy(store: Store) -> Use:
 def rows_in(copy: Copy) -> list[tuple[Any, ...]]:
     with connections.connect().cursor() as cursor:
         return cursor.execute(f"SELECT k FROM {copy.table}").fetchall()
+
+
+@pytest.mark.usefixtures("table")
+def test_a_change_ends_when_all_copies_do(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends meanwhile, or another one forgets what its parent had."""
+    made = ColumnCopies(copies()._connection, 1 << 20)
+    with store.snapshot("db.t") as snapshot:
+        identity = snapshot.identity
+        copy = made._copies[identity.table] = Copy("copy_of_none", identity, ("k",))
+        asked = column_copies._Asked(snapshot.version, identity)
+
+        def ended(*_: object) -> bool:
+            made.end()
+            return False
+
+        monkeypatch.setattr(made, "_changed_to", ended)
+        made._asked[identity.table] = asked
+        made._make(column_copies._Order(identity.table, asked, ("k",), snapshot, _no_rows, copy))
+        assert made.find(snapshot, ["k"]) is None
+
+
+def _no_rows(*_: object) -> RowsToCopy:
+    raise AssertionError("nothing is copied")
 
 
 @pytest.mark.usefixtures("table")
