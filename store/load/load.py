@@ -44,6 +44,7 @@ from seqstore.store.publish.replace_where import ReplaceWhere
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.publish.two_phase import precommit
 from seqstore.store.publish.write_states import SMALL_ROWS, PendingWrite, WriteTarget
+from seqstore.store.runtime.arrow_versions import batch_bytes
 from seqstore.store.runtime.html_table import html_table
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.short_work import staging_turn
@@ -216,7 +217,7 @@ class Load:
         return WriteResult(given, rejected)
 
     def _write(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
-        is_short = len(batch) <= SMALL_ROWS and batch.nbytes <= self._table.settings.inline_bytes_max
+        is_short = len(batch) <= SMALL_ROWS and batch_bytes(batch) <= self._table.settings.inline_bytes_max
         with staging_turn() if is_short else nullcontext():
             return self._stage(batch, supplied)
 

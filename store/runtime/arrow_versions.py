@@ -37,7 +37,7 @@ def dense_ranks_nulls_first(column: pa.Array) -> pa.UInt64Array:
     return pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
 
 
-def batch_bytes(batch: pa.RecordBatch) -> int:
+def batch_bytes(batch: pa.RecordBatch | pa.Table) -> int:
     """Counts the bytes of the values.
 
     Arrow before 22 cannot measure a string view; there the buffers around the values count.
