@@ -27,6 +27,7 @@ from seqstore.loaders.routine.job import RoutineJob
 from seqstore.loaders.routine.runner import RoutineRunner
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.ddl.evolution import evolve
+from seqstore.store.load.load import Load
 from seqstore.store.publish.table_writer import TableWriter
 from seqstore.store.runtime import failpoint
 from seqstore.store.schema.column import Column
@@ -377,14 +378,14 @@ def test_a_load_that_meets_the_column_of_another_one_fits_its_rows_to_it(
     """EV5: the other load comes between the reading of the rows and the commit."""
     others = [lines({"k": 1, "x": "text"})]
 
-    original = TableWriter.prepare
+    original = Load.prepare_early
 
-    def prepare(writer: Any) -> None:
+    def prepare(begun: Load) -> None:
         if others:
             assert load(store, others.pop(), schema_evolution="add")["Status"] == "Success"
-        original(writer)
+        original(begun)
 
-    monkeypatch.setattr(TableWriter, "prepare", prepare)
+    monkeypatch.setattr(Load, "prepare_early", prepare)
     reply = load(store, lines({"k": 2, "x": 5, "y": 1}), schema_evolution="add")
     assert reply["Status"] == "Success"
     assert (columns(store)["x"], columns(store)["y"]) == ("STRING", "BIGINT")
