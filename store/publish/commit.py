@@ -8,6 +8,7 @@
    (the prepare lock), and once more under the writer lock, where nothing can move; small ones at once, for
    that costs less than another try.
 
+Small writes of several threads take turns to plan and to publish (runtime.short_work).
 Preparing and aligning check the reads of the transaction against the versions passed (conflict.isolation).
 """
 

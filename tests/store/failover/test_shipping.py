@@ -432,7 +432,7 @@ def status_of(store: Store) -> ShipStatus:
 def test_no_error_ends_the_shipping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """One that ended the thread was told by nothing, and no later load was shipped."""
+    """An error once ended the thread: the status did not tell of it, and no later load was shipped."""
     store = leader(tmp_path, str(tmp_path / "shipped"), replace(EVERY, ship_seconds=1))
 
     def failing(*_: object) -> bool:

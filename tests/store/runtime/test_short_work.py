@@ -1,4 +1,4 @@
-"""Turns of short work: who waits for whom, and for how long."""
+"""Turns of short work: one thread has a turn at a time, and no wait for one is long."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def free_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Worker:
-    """A thread that takes a turn, and keeps it until it is told to end."""
+    """A thread that has a turn until the test calls `end`."""
 
     def __init__(self, turn: Turn) -> None:
         self.has_turn, self._may_end = threading.Event(), threading.Event()
