@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Generic, TypeVar
 
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import Ancestors, exp
 from seqstore.store.sql.translate.relations import Relation, cte_of
 from seqstore.store.types.column_types import ColumnType
 
@@ -26,6 +26,7 @@ class TypeSearch(ABC, Generic[T]):
     relations: Mapping[int, Relation]
     _found: dict[int, T | None] = field(default_factory=dict, init=False)
     _found_columns: dict[int, list[tuple[str, T | None]] | None] = field(default_factory=dict, init=False)
+    _scopes: Ancestors = field(default_factory=lambda: Ancestors(exp.Lambda, exp.Select), init=False)
 
     def of(self, node: exp.Expr | None) -> T | None:
         """Returns the type of a value, None when it is not known."""
@@ -59,9 +60,12 @@ class TypeSearch(ABC, Generic[T]):
     def column(self, column: exp.Expr) -> T | None:
         """Finds the type of a column in the innermost SELECT around it that has one of this name."""
         assert isinstance(column, exp.Column)
-        if _is_parameter(column):
-            return None
-        select = column.parent_select
+        scope = self._scopes.above(column)
+        while isinstance(scope, exp.Lambda):
+            if any(parameter.name == column.name for parameter in scope.expressions):
+                return None
+            scope = self._scopes.above(scope)
+        select = scope
         while isinstance(select, exp.Select):
             for source in _sources(select):
                 if not column.table or source.alias_or_name.lower() == column.table.lower():
@@ -70,8 +74,15 @@ class TypeSearch(ABC, Generic[T]):
                         return found[0]
             if select.args.get("laterals"):  # their columns have no known type
                 return None
-            select = select.parent_select  # of a correlated subquery
+            select = self._select_around(select)  # of a correlated subquery
         return None
+
+    def _select_around(self, node: exp.Expr) -> exp.Expr | None:
+        """Returns the SELECT that a node is part of, lambdas left aside."""
+        scope = self._scopes.above(node)
+        while isinstance(scope, exp.Lambda):
+            scope = self._scopes.above(scope)
+        return scope
 
     def _of_source(self, source: exp.Expr, name: str) -> tuple[T | None] | None:
         """Returns the type of the first column of that name in a source, None when it has none."""
@@ -150,16 +161,6 @@ class TypeSearch(ABC, Generic[T]):
             return [(column.name.lower(), self.stored(column.type)) for column in stored]
         query, renamed = _query_of(sources[0])
         return self._columns(query) if query is not None and not renamed else None
-
-
-def _is_parameter(column: exp.Expr) -> bool:
-    """Returns whether a name is a parameter of a lambda around it."""
-    outer = column.find_ancestor(exp.Lambda, exp.Select)
-    while isinstance(outer, exp.Lambda):
-        if any(parameter.name == column.name for parameter in outer.expressions):
-            return True
-        outer = outer.find_ancestor(exp.Lambda, exp.Select)
-    return False
 
 
 def _is_star(item: exp.Expr) -> bool:

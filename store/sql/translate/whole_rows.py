@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime import cancellation
-from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
+from seqstore.store.sql.parse.sqlglot_adapter import Ancestors, exp, find_all
 from seqstore.store.sql.translate.relations import Relation
 
 _Names = tuple[set[str], set[str]]  # of the tables of a SELECT, and of its columns
@@ -20,25 +20,30 @@ def refuse_whole_rows(tree: exp.Query, relations: Sequence[Relation]) -> None:
     """
     tables = {id(relation.node): relation for relation in relations}
     scopes: dict[int, _Names | None] = {}
+    selects = Ancestors(exp.Select)
     for column in find_all(tree, exp.Column):
         cancellation.check()
-        if not column.table and not isinstance(column.this, exp.Star) and _is_row(column, tables, scopes):
+        if column.table or isinstance(column.this, exp.Star):
+            continue
+        if _is_row(column, tables, scopes, selects):
             raise InvalidInputError(
                 f"unknown column {column.name!r} in the query", kind="unknown_column", column=column.name
             )
 
 
-def _is_row(column: exp.Column, tables: dict[int, Relation], scopes: dict[int, _Names | None]) -> bool:
+def _is_row(
+    column: exp.Column, tables: dict[int, Relation], scopes: dict[int, _Names | None], selects: Ancestors
+) -> bool:
     name, is_table = column.name.lower(), False
-    scope = column.find_ancestor(exp.Select)
-    while scope is not None:
+    scope = selects.above(column)
+    while isinstance(scope, exp.Select):
         if id(scope) not in scopes:
             scopes[id(scope)] = _names(scope, tables)
         names = scopes[id(scope)]
         if names is None or name in names[1] or name in _aliases(scope, column):
             return False
         is_table = is_table or name in names[0]
-        scope = scope.find_ancestor(exp.Select)
+        scope = selects.above(scope)
     return is_table
 
 
