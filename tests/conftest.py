@@ -10,10 +10,12 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -36,7 +38,12 @@ pytest_plugins = ["pytester", "tests.distribution", "tests.families", "tests.lon
 gc.disable()  # while tests are collected: a quarter of that time, and hardly anything is garbage
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
+# Clients of MySQL read all certificates of the machine for each connection, which takes 30 ms.
+os.environ.setdefault("SSL_CERT_FILE", os.devnull)
 os.environ.setdefault("SEQSTORE_QUIET", "1")  # a slow machine shows progress of what a test reads
+
+# The runner of commands builds all of them again for each that it runs, 25 ms.
+typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 
 def pytest_configure(config: pytest.Config) -> None:

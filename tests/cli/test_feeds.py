@@ -59,6 +59,7 @@ def test_a_feed_guesses_first_repeats_and_shuffles(flights: pa.Table, name: str)
     assert (np.diff(clock) < 0).mean() > 0.4
 
 
+@pytest.mark.long
 def test_three_processes_end_in_the_source(flights: pa.Table, tmp_path: Path) -> None:
     shown, printed = screen()
     with Store.open(tmp_path / "data") as store:

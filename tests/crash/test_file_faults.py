@@ -87,6 +87,7 @@ def test_all_points_of_the_grid(server: FaultServer) -> None:
         assert progress.failed == []
 
 
+@pytest.mark.long
 def test_each_point_is_run_once_by_runs_that_go_on(tmp_path: Path) -> None:
     points = {"kill": [1, 2, 3], "eio": [2]}
     path, met = tmp_path / "progress.json", []

@@ -190,6 +190,7 @@ def test_a_flipped_bit_of_a_local_copy_of_an_object_shows_no_wrong_row(tmp_path:
         file.write_bytes(data)
 
 
+@pytest.mark.long
 def test_a_flipped_bit_of_planned_changes_reaches_no_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

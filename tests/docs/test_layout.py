@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -24,15 +25,27 @@ SOURCES = [path for name in ("store", "loaders", "cli") for path in sorted((ROOT
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
+class Size(NamedTuple):
+    """How large a function is."""
+
+    parameters: int
+    lines: int
+
+
 @cache
-def functions() -> list[tuple[str, Function]]:
-    """Every function of the product and the place where it stands."""
-    return [
-        (f"{path.relative_to(ROOT)}:{node.lineno} {node.name}", node)
+def functions() -> dict[str, Size]:
+    """Every function of the product, by the place where it stands.
+
+    Their trees are not kept: each full collection of garbage of this process would pass them.
+    """
+    return {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": Size(
+            parameters(node), (node.end_lineno or 0) - node.lineno + 1
+        )
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, Function)
-    ]
+    }
 
 
 def parameters(function: Function) -> int:
@@ -55,13 +68,13 @@ def test_no_folder_holds_more_modules_than_a_screen_shows(name: str) -> None:
 
 
 def test_no_function_has_more_parameters_than_a_caller_keeps_in_mind() -> None:
-    counted = {place: parameters(node) for place, node in functions()}
+    counted = {place: size.parameters for place, size in functions().items()}
     assert max(counted.values()) > 3
     assert {place: count for place, count in counted.items() if count > PARAMETERS_MAX} == {}
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
-    lines = {place: (node.end_lineno or 0) - node.lineno + 1 for place, node in functions()}
+    lines = {place: size.lines for place, size in functions().items()}
     assert {place: count for place, count in lines.items() if count > FUNCTION_LINES_MAX} == {}
 
 

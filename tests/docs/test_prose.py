@@ -44,6 +44,8 @@ def summaries_without_verb(source: str) -> Iterator[str]:
 
 def empty_subjects(source: str) -> Iterator[str]:
     """Yields the comments and docstrings with a subject that names nothing."""
+    if not SUBJECTS.search(source):
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         is_docstring = token.type == tokenize.STRING and token.string.startswith('"""')
         if (is_docstring or token.type == tokenize.COMMENT) and SUBJECTS.search(token.string):

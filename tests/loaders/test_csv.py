@@ -295,7 +295,7 @@ def texts(draw: st.DrawFn) -> tuple[bytes, CsvOptions]:
 
 
 @given(texts(), st.integers(1, 30))
-@settings(max_examples=by_form(500, 2000), deadline=None)
+@settings(max_examples=by_form(300, 2000), deadline=None)
 def test_any_text_is_read_as_the_rules_say(case: tuple[bytes, CsvOptions], block_bytes: int) -> None:
     data, options = case
     try:

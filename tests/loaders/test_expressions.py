@@ -158,6 +158,7 @@ def test_a_type_error_names_the_headers() -> None:
         evaluate("array_contains(k, 1)")
 
 
+@pytest.mark.long
 def test_every_pair_of_types_is_compared_as_in_a_query() -> None:
     """A field of a Parquet file has a type; a field of a CSV file is text."""
     rows = pa.table(

@@ -125,6 +125,8 @@ def _of_toml(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _of_python(text: str) -> Iterator[tuple[int, str]]:
+    if not any(pattern.search(text) for pattern in (_ID, _NUMBERS, _SECTION, _TEST_NAME)):
+        return
     before, keyword = tokenize.NEWLINE, ""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if keyword == "def":

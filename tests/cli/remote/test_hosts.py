@@ -85,7 +85,7 @@ def line(process: subprocess.Popen[str]) -> Any:
     return json.loads(process.stdout.readline())
 
 
-@pytest.mark.family(1)
+@pytest.mark.long
 @pytest.mark.parametrize("is_cut", [False, True], ids=["joined", "cut off"])
 def test_two_drivers_load_one_table_of_a_third_host(
     store: Store, tmp_path: Path, three: list[Host], is_cut: bool

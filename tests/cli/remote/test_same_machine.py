@@ -56,4 +56,4 @@ class RemoteMachine(TableMachine):
 
 
 def test_a_table_elsewhere_is_as_the_model_has_it() -> None:
-    run_machine(RemoteMachine, by_form(4, 40), by_form(12, 30))
+    run_machine(RemoteMachine, by_form(2, 40), by_form(12, 30))

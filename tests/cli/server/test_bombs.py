@@ -172,7 +172,7 @@ def test_a_value_of_avro_is_measured_before_it_is_decoded(
     assert peak_bytes(server) < PEAK_BYTES_MAX
 
 
-@pytest.mark.family(1)
+@pytest.mark.long
 @pytest.mark.parametrize("file_format", ["parquet", "orc"])
 def test_a_file_of_one_row_repeated_takes_the_memory_of_some_batches(
     server: ServerProcess, file_format: str

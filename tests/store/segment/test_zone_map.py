@@ -113,7 +113,7 @@ def zones_of(batches: list[pa.RecordBatch], key: list[str]) -> ZoneMap:
 
 
 @settings(
-    max_examples=by_form(150, 600), deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
+    max_examples=by_form(80, 600), deadline=None, print_blob=True, suppress_health_check=list(HealthCheck)
 )
 @given(
     st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4),

@@ -87,13 +87,13 @@ def problem(session: Session, block: Block) -> str:
     return "" if block.kind == "ok" or found == block.expected else f"{where}{found} != {block.expected}"
 
 
-@pytest.mark.family(4)
+@pytest.mark.family(3)
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_statement_answers_as_written(path: Path, tmp_path: Path) -> None:
     check(path, tmp_path)
 
 
-@pytest.mark.family(4)
+@pytest.mark.family(3)
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_every_statement_answers_as_written_from_copies(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
