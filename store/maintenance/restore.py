@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.store.catalog import catalog
@@ -41,6 +43,8 @@ from seqstore.store.segment.key_codes import have_same_codes
 from seqstore.store.segment.key_index import Positions
 from seqstore.store.segment.load_marker import new_segment_id
 from seqstore.store.segment.segment import Segment
+from seqstore.store.types.cast.outcome import merge_masks
+from seqstore.store.types.type_changes import convert
 
 if TYPE_CHECKING:
     from seqstore.store.read.versioned_table import VersionedTable
@@ -154,16 +158,32 @@ def _lost_of(now: TableState, then: TableState, live: LiveSegment, same: LiveSeg
         positions = positions[~same.deletes.is_live(positions)]
     if not len(positions):
         return 0
-    is_same_key = have_same_codes(now.schema.key_columns, then.schema.key_columns)
-    schema = now.schema if is_same_key else then.schema
-    rows = live.take(positions, Projection(schema, (*schema.key, DELETE_SIGN, VERSION_COL)))
+    rows = live.take(positions, Projection(now.schema, (*now.schema.key, DELETE_SIGN, VERSION_COL)))
     rows = rows.filter(pc.equal(rows.column(DELETE_SIGN), 0))
-    if not len(rows):
-        return 0
-    keys = [rows.column(name).combine_chunks() for name in schema.key]
+    keys, kept = _keys_of(rows, now.schema, then.schema)
+    if not len(kept):
+        return len(rows)
     entries, matches = find(then, keys)
     found = then.take(matches, [DELETE_SIGN, VERSION_COL])
     is_same = (found.column(DELETE_SIGN).to_numpy() == 0) & (
-        found.column(VERSION_COL).to_numpy() == rows.column(VERSION_COL).to_numpy()[entries]
+        found.column(VERSION_COL).to_numpy() == kept.column(VERSION_COL).to_numpy()[entries]
     )
     return len(rows) - int(is_same.sum())
+
+
+def _keys_of(rows: pa.Table, now: TableSchema, then: TableSchema) -> tuple[list[pa.Array], pa.Table]:
+    """Returns the keys of rows under the earlier schema, and the rows that have one there: a key that was
+    written after its column got a wider type may have no form in the narrower one."""
+    arrays = [rows.column(name).combine_chunks() for name in now.key]
+    if have_same_codes(now.key_columns, then.key_columns):
+        return arrays, rows
+    given = {column.id: (column, array) for column, array in zip(now.key_columns, arrays, strict=True)}
+    casts = []
+    for column in then.key_columns:
+        before, array = given[column.id]
+        casts.append(convert(array, before.type, column.type))
+    failed = reduce(merge_masks, [cast.failed for cast in casts])
+    if failed is None:
+        return [cast.values for cast in casts], rows
+    fits = pc.invert(failed)
+    return [cast.values.filter(fits) for cast in casts], rows.filter(fits)

@@ -669,6 +669,24 @@ def test_versions_before_keep_their_types(session: Session) -> None:
     assert run(session, "SELECT k, v FROM t") == [(1, "10"), (2, None), (9, "x")]
 
 
+@pytest.mark.parametrize(
+    ("kind", "keys", "lost"),
+    [("BIGINT", "(4, 1, 'x', 1), (1099511627776, 1, 'x', 1)", 2), ("VARCHAR(11)", "('a', 1, 'x', 1)", 1)],
+)
+def test_a_key_that_the_old_type_cannot_hold_is_one_that_a_restore_would_lose(
+    session: Session, kind: str, keys: str, lost: int
+) -> None:
+    """47: the message named the types, not the rows."""
+    before = table(session).version
+    assert alter(session, f"MODIFY COLUMN k {kind} KEY NOT NULL").state == "FINISHED"
+    changed = table(session).version
+    run(session, f"INSERT INTO t VALUES {keys}")
+    run(session, "ALTER TABLE t SET ('delta.appendOnly' = 'true')")
+    for version in (before, changed):
+        with pytest.raises(InvalidInputError, match=f"RESTORE would change or delete {lost} rows"):
+            run(session, f"RESTORE TABLE t TO VERSION AS OF {version}")
+
+
 def test_restore_to_before_brings_the_old_types_back(session: Session) -> None:
     before = table(session).version
     alter(session, "MODIFY COLUMN v DOUBLE, MODIFY COLUMN k VARCHAR(11) KEY NOT NULL")
