@@ -8,23 +8,29 @@ they do in memory, one piece for each batch. So:
 2. The values of fixed width are taken from the whole file, seen as an array of integers of this width, at
    the begin of their piece and their place in it. Bits of booleans and of NULLs are taken with their byte.
 3. Of texts, offsets are taken first, then the bytes between them.
+4. Many bytes of texts are taken by Arrow, from the file seen as an array of these texts and the gaps between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from seqstore.store.segment.key_index import places_in
+
 Places = npt.NDArray[np.int64]
 
 _PIECES: Final = 3  # bits of NULLs, values or offsets, bytes of texts
 _ABSENT: Final = -1
 _ALIGNMENT: Final = 8  # bytes; of all pieces in Arrow's files
-_TEXT_BYTES_MAX: Final = 2**26  # of a call: it needs eight times as much for their places
+_TEXT_BYTES_MAX: Final = 2**31 - 1  # of a call: an array of texts holds no more
+_FEW_BYTES: Final = 2**17  # of texts: their places, eight bytes each, take less time than the calls of step 4
+_WINDOW_BYTES: Final = 2**26  # Arrow reserves half of the bytes between the first and the last text of a call
 
 
 def can_gather(arrow: pa.DataType) -> bool:
@@ -129,9 +135,30 @@ class MappedColumns:
         np.cumsum(lengths, out=ends[1:])
         if ends[-1] > _TEXT_BYTES_MAX:
             return None
+        if ends[-1] > _FEW_BYTES:
+            texts = self._long_texts(np.where(lengths > 0, bytes_begin + first, 0), lengths)
+            return list(texts.buffers()[1:])
         source = np.repeat(bytes_begin + first - ends[:-1], lengths)
         source += np.arange(len(source))
         return ends.astype(np.int32), self._views[1].take(source)
+
+    def _long_texts(self, starts: Places, lengths: Places) -> pa.Array:
+        """Returns the bytes of texts, by where they start in the file; 0 for empty ones."""
+        order = np.argsort(starts, kind="stable")
+        starts, lengths = starts[order], lengths[order]
+        bounds = np.searchsorted(starts, np.arange(_WINDOW_BYTES, self._file.size, _WINDOW_BYTES))
+        cuts = np.unique([0, *bounds.tolist(), len(starts)]).tolist()
+        parts = [self._window(starts[low:high], lengths[low:high]) for low, high in pairwise(cuts)]
+        found = parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+        return found if (order[1:] > order[:-1]).all() else found.take(pa.array(places_in(order)))
+
+    def _window(self, starts: Places, lengths: Places) -> pa.Array:
+        """Runs step 4 for texts in the order of their starts, none of them NULL."""
+        edges = np.empty(2 * len(starts), dtype=np.int64)
+        edges[0::2], edges[1::2] = starts, starts + lengths
+        buffers = [None, pa.py_buffer(edges), self._file]
+        spans = pa.Array.from_buffers(pa.large_binary(), len(edges) - 1, buffers)
+        return spans.take(pa.array(np.arange(0, len(edges), 2))).cast(pa.binary())
 
 
 def _packed(bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint8]:

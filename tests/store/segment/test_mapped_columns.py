@@ -66,8 +66,14 @@ def written(batches: list[pa.RecordBatch]) -> tuple[pa.Buffer, MappedColumns]:
     return file, mapped
 
 
-def test_any_rows_of_any_types_are_those_of_arrow() -> None:
-    for _ in range(by_form(20, 200)):
+@pytest.mark.parametrize(("few", "window"), [(2**17, 2**26), (0, 2**26), (0, 200)])
+def test_any_rows_of_any_types_are_those_of_arrow(
+    few: int, window: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts by their places, or by Arrow, in one window of the file or in many."""
+    monkeypatch.setattr(mapped_columns, "_FEW_BYTES", few)
+    monkeypatch.setattr(mapped_columns, "_WINDOW_BYTES", window)
+    for _ in range(by_form(8, 80)):
         seed = new_seed()
         rng = random.Random(seed)
         batches = batches_of(rng)
@@ -105,6 +111,33 @@ def test_a_batch_that_is_elsewhere_is_noticed() -> None:
     mapped = MappedColumns(file, len(TYPES), len(batches))
     mapped.note(0, batches[0])
     assert not mapped.is_in_place
+
+
+def test_texts_that_lie_far_apart_are_taken_by_several_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow reserves half of the bytes between the first and the last text of a call."""
+    monkeypatch.setattr(mapped_columns, "_FEW_BYTES", 0)
+    monkeypatch.setattr(mapped_columns, "_WINDOW_BYTES", 10_000)
+    taken: list[int] = []
+    window = MappedColumns._window
+
+    def noted(self: MappedColumns, starts: Any, lengths: Any) -> pa.Array:
+        taken.append(int(starts[-1] - starts[0]))
+        return window(self, starts, lengths)
+
+    monkeypatch.setattr(MappedColumns, "_window", noted)
+    texts = [f"{number:04}" * 25 for number in range(1_000)]
+    sink = pa.BufferOutputStream()
+    with ipc.new_file(sink, pa.schema({"t": pa.string()})) as writer:
+        writer.write_batch(pa.record_batch([pa.array(texts)], names=["t"]))
+    file = sink.getvalue()
+    mapped = MappedColumns(file, 1, 1)
+    mapped.note(0, ipc.open_file(pa.BufferReader(file)).get_batch(0))
+    places = np.random.default_rng(1).choice(1_000, 500)
+    found = mapped.take(0, pa.string(), np.zeros(500, dtype=np.int64), places)
+    assert found is not None
+    assert found.to_pylist() == [texts[place] for place in places.tolist()]
+    assert len(taken) >= 10
+    assert max(taken) < 10_000
 
 
 def test_too_many_texts_are_left_to_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
