@@ -19,7 +19,9 @@ from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_division import note_divisions
 from seqstore.store.sql.translate.macros import settle
+from seqstore.store.sql.translate.plan_limits import refuse_long_plans
 from seqstore.store.sql.translate.relations import Relation, nodes_by_relation
+from seqstore.store.sql.translate.scopes import Scopes
 from seqstore.store.sql.translate.source_table import SourceTable, place_source
 from seqstore.store.sql.translate.translate import Variables, name_columns, render, translate
 from seqstore.store.sql.translate.whole_rows import refuse_whole_rows
@@ -59,7 +61,9 @@ class SessionValues:
 
 def translated(tree: exp.Query, relations: list[Relation], session: SessionValues) -> list[str | None]:
     """Translates a tree in place; returns the types of the answer's columns."""
-    refuse_whole_rows(tree, relations)
+    scopes = Scopes(relations)
+    refuse_whole_rows(tree, scopes)
+    refuse_long_plans(tree, scopes)
     note_divisions(tree, relations)
     name_columns(tree, relations, show_hidden=session.show_hidden)
     return translate(tree, session.evaluation, session.variables, relations)

@@ -1,0 +1,118 @@
+"""Correlated subqueries and grouping sets: as many as DuckDB plans in seconds, whatever the statement."""
+
+from __future__ import annotations
+
+import pytest
+
+from seqstore import InvalidInputError
+from seqstore.store.sql import Session
+from seqstore.store.sql.translate import plan_limits
+from tests.support.statements import last_result, run
+
+pytestmark = pytest.mark.sql(
+    """
+    CREATE TABLE t (k INT NOT NULL, a INT, l ARRAY<INT>) UNIQUE KEY(k);
+    CREATE TABLE u (k INT NOT NULL, b INT) UNIQUE KEY(k);
+    INSERT INTO t VALUES (1, 10, [1, 2]), (2, 20, [3]);
+    INSERT INTO u VALUES (1, 1), (2, 2), (3, 3);
+    """
+)
+# Each with the number of a subquery; all read a column of the SELECT around them.
+SUBQUERIES = {
+    "scalar": "a > (SELECT max(u.b) FROM u WHERE u.k = t.k + {0})",
+    "exists": "EXISTS (SELECT 1 FROM u WHERE u.k = t.k + {0})",
+    "in": "a IN (SELECT u.b FROM u WHERE u.k = t.k + {0})",
+    "no table": "a = (SELECT t.a + {0})",
+    "by the name of the column alone": "a > (SELECT max(b) FROM u WHERE b > a + {0})",
+    "within another": "a > (SELECT max(b) FROM u WHERE b > (SELECT t.a + {0}))",
+    "in a union": "a IN (SELECT b FROM u WHERE b = {0} UNION SELECT u.b FROM u WHERE u.k = t.k + {0})",
+}
+STATEMENTS = (
+    "SELECT k FROM t WHERE {0}",
+    "SELECT {0} FROM t",
+    "SELECT k FROM (SELECT * FROM t WHERE {0}) AS d",
+    "WITH c AS (SELECT k FROM t WHERE {0}) SELECT * FROM c",
+    "SELECT k FROM t UNION ALL SELECT k FROM t WHERE {0}",
+    "SELECT count(*) FROM t GROUP BY {0}",
+    "EXPLAIN SELECT k FROM t WHERE {0}",
+    "INSERT INTO u SELECT k, a FROM t WHERE {0}",
+    "CREATE TABLE w AS SELECT k FROM t WHERE {0}",
+    "DELETE FROM t WHERE {0}",
+    "UPDATE t SET a = 1 WHERE {0}",
+    "SELECT * FROM u WHERE b IN (SELECT a FROM t WHERE {0})",
+)
+ELSEWHERE = "EXISTS (SELECT 1 FROM u WHERE u.k = {0})"
+
+
+def conditions(subquery: str, count: int) -> str:
+    return " OR ".join(subquery.format(number) for number in range(count))
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_too_many_of_them_are_refused_in_every_statement(session: Session, statement: str) -> None:
+    """60 of them took twenty seconds that neither KILL nor a timeout could end; 100 took minutes."""
+    before = run(session, "SELECT k, a FROM t")
+    with pytest.raises(InvalidInputError, match="at most 40 correlated subqueries in one SELECT, found 41"):
+        run(session, statement.format(conditions(SUBQUERIES["scalar"], 41)))
+    assert run(session, "SELECT k, a FROM t") == before
+
+
+@pytest.mark.parametrize("kind", SUBQUERIES)
+def test_the_limit_is_the_number_of_those_that_are_correlated(
+    session: Session, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_limits, "_CORRELATED_MAX", 6)
+    allowed = f"{conditions(SUBQUERIES[kind], 3)} OR {conditions(ELSEWHERE, 20)}"
+    run(session, f"SELECT k FROM t WHERE {allowed}")
+    with pytest.raises(InvalidInputError, match="at most 6 correlated subqueries"):
+        run(session, f"SELECT k FROM t WHERE {conditions(SUBQUERIES[kind], 7)}")
+
+
+def test_many_subqueries_that_read_nothing_around_them_are_planned(session: Session) -> None:
+    assert run(session, f"SELECT k FROM t WHERE {conditions(ELSEWHERE, 120)}") == [(1,), (2,)]
+
+
+def test_many_selects_may_have_one_each(session: Session) -> None:
+    [one] = [conditions(SUBQUERIES["scalar"], 1)]
+    query = " UNION ALL ".join([f"SELECT k FROM t WHERE {one}"] * 60)
+    assert len(run(session, query)) == 120
+
+
+def test_selects_that_take_as_long_together_are_refused(session: Session) -> None:
+    part = f"SELECT k FROM t WHERE {conditions(SUBQUERIES['exists'], 36)}"
+    with pytest.raises(InvalidInputError, match="at most 40 correlated subqueries"):
+        run(session, f"{part} UNION ALL {part}")
+
+
+def test_lateral_views_count_as_well(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_limits, "_CORRELATED_MAX", 4)
+    views = "".join(f" LATERAL VIEW explode(l) x{number} AS v{number}" for number in range(5))
+    with pytest.raises(InvalidInputError, match="at most 4 correlated subqueries in one SELECT, found 5"):
+        run(session, f"SELECT count(*) FROM t{views}")
+
+
+@pytest.mark.parametrize(
+    ("grouping", "sets"),
+    [
+        ("CUBE(k, a)", 4),
+        ("ROLLUP(k, a)", 3),
+        ("k, a WITH ROLLUP", 3),
+        ("GROUPING SETS((k, a), (k), ())", 3),
+        ("CUBE(k), ROLLUP(a)", 4),
+    ],
+)
+def test_grouping_sets_are_counted(
+    session: Session, grouping: str, sets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = f"SELECT k, a, count(*) FROM t GROUP BY {grouping}"
+    monkeypatch.setattr(plan_limits, "_SETS_MAX", 2 * sets - 1)
+    assert last_result(session, query).rows is not None
+    with pytest.raises(InvalidInputError, match=f"grouping sets in a statement, found {2 * sets}: CUBE"):
+        run(session, f"{query} UNION ALL {query}")
+
+
+def test_a_cube_of_many_columns_is_refused(session: Session) -> None:
+    """13 of them took 17 GB and half a minute that neither KILL nor a timeout could end."""
+    cube = ", ".join(f"a + {number}" for number in range(11))
+    with pytest.raises(InvalidInputError, match="at most 1,024 grouping sets in a statement, found 2,048"):
+        run(session, f"SELECT count(*) FROM t GROUP BY CUBE({cube})")
