@@ -16,6 +16,8 @@ from sqlglot.dialects.doris import Doris
 from sqlglot.errors import ErrorLevel, ParseError, SqlglotError, TokenError
 from sqlglot.tokens import Token, TokenType
 
+from seqstore.store.runtime import cancellation
+
 __all__ = ["Doris", "DorisParser", "DorisTokenizer", "ErrorLevel", "ParseError", "SqlglotError", "Token",
            "TokenError", "TokenType", "TooManyStepsError",
            "copy_tree", "exp", "find_all", "parse_one", "version_keywords", "walk"]  # fmt: skip
@@ -29,6 +31,7 @@ else:
 
 _Node = TypeVar("_Node", bound="exp.Expr")
 _STEPS_MAX: Final = 200_000  # DATE of DATE doubles its attempts too, and twelve of them must be read
+_STEPS_A_LOOK: Final = 1_000  # between two looks whether the statement was cancelled
 _STEPS_A_TOKEN: Final = 20  # the statements of the tests need at most 3
 _PLACE: Final = frozenset(["line", "col", "start", "end"])  # what the parser notes in `meta` of a word
 _VERSION: Final = tuple(map(int, sqlglot.__version__.split(".")[:2]))
@@ -156,6 +159,8 @@ class DorisParser(_DorisParser):
 
     def _advance(self, times: int = 1) -> None:
         self._steps += 1
+        if not self._steps % _STEPS_A_LOOK:
+            cancellation.check()
         if self._steps > self._steps_max:
             self._steps_max = _STEPS_MAX + _STEPS_A_TOKEN * len(self._tokens)
             if self._steps > self._steps_max:

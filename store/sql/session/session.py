@@ -48,6 +48,8 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 Clock = Callable[[], datetime]
 _utc_now: Final = partial(datetime.now, UTC)
+# Characters: KILL, a lack of memory or a client that leaves ends the parsing of a longer text, too.
+_LONG_TEXT: Final = 100_000
 # First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
@@ -132,7 +134,8 @@ class Session:
         Raises:
             StoreError: its class names the remedy; earlier statements keep their effect.
         """
-        statements = parse(text)
+        with self._running.within(TimeLimit()) if len(text) > _LONG_TEXT else nullcontext():
+            statements = parse(text)
         return (self.run(statement) for statement in statements)
 
     def run(self, statement: object) -> Result:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from threading import Event, Thread
+
 import pytest
 
-from seqstore import Session, UnavailableError
+from seqstore import InvalidInputError, Session, UnavailableError
 from tests.support.statements import run
 
 pytestmark = pytest.mark.sql("CREATE TABLE t (k INT NOT NULL, v INT) UNIQUE KEY(k)")
@@ -39,3 +41,25 @@ def test_a_request_between_statements_ends_none(session: Session, text: str) -> 
         session.interrupt()
     with session.running(text):
         run(session, text)
+
+
+def test_a_long_text_ends_while_it_is_parsed(session: Session) -> None:
+    """KILL was heard when a text of megabytes had been parsed, after seconds for each of them."""
+    conditions = " OR ".join(f"v = {number}" for number in range(20_000))
+    text = f"SELECT k FROM t WHERE {conditions} AND )"
+    with pytest.raises(InvalidInputError, match="expected an expression"):
+        session.execute(text)
+
+    def interrupt() -> None:
+        while not session._running.is_running and not ended.is_set():
+            ended.wait(0.001)
+        session.interrupt()
+
+    ended = Event()
+    other = Thread(target=interrupt)
+    other.start()
+    with pytest.raises(UnavailableError, match="Query execution was interrupted"):
+        session.execute(text)
+    ended.set()
+    other.join()
+    assert run(session, "SELECT count(*) FROM t") == [(0,)]
