@@ -21,7 +21,7 @@ from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.runtime.memory_pool import MemoryPool
-from seqstore.store.sql import ServerContext, Session, parse
+from seqstore.store.sql import ServerContext, Session
 from seqstore.store.sql.session.server_context import Ports
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.store import Store
@@ -164,8 +164,8 @@ class ServerSessions:
             process.interrupt()
 
     @contextmanager
-    def parsed(self, text: str, event: Event | None = None) -> Iterator[list[Any]]:
-        """Yields the statements of a text, and holds the memory of their trees.
+    def parsed(self, session: Session, text: str, event: Event | None = None) -> Iterator[list[Any]]:
+        """Yields the statements of a text for a session, and holds the memory of their trees.
 
         Args:
             event: of the text; it tells whether the text could be parsed.
@@ -182,7 +182,7 @@ class ServerSessions:
                 kind="packet_too_large",
             )
         with _parses.reserved(parse_bytes(text)):
-            statements = parse(text)
+            statements = session.parse(text)
             if event is not None:
                 event.is_parsed = True
             yield statements

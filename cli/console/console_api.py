@@ -289,7 +289,7 @@ class ConsoleApi:
             )
 
         def run(session: Session, event: Event) -> list[dict[str, Any]]:
-            with self._sessions.parsed(text, event) as statements:
+            with self._sessions.parsed(session, text, event) as statements:
                 return queries.run(session, event, statements, limit)
 
         return reply({"results": await self._statements.run(request, user, run, text, database)})
@@ -304,7 +304,7 @@ class ConsoleApi:
             raise InvalidInputError(f"format: expected csv or parquet, found {form!r}", kind="bad_request")
 
         def run(session: Session, event: Event) -> IO[bytes]:
-            with self._sessions.parsed(text, event) as statements:
+            with self._sessions.parsed(session, text, event) as statements:
                 return queries.file_of(session, event, statements, form)
 
         with await self._statements.run(request, user, run, text, database) as file:

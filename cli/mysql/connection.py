@@ -43,6 +43,7 @@ _log: Final = logging.getLogger(__name__)
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
+_LONG_TEXT: Final = 100_000  # characters: SHOW PROCESSLIST has a longer text while it is parsed, too
 
 
 @dataclass(frozen=True)
@@ -285,7 +286,8 @@ class Connection:
         """Yields the statements of a text, and holds the memory of their trees."""
         with contextlib.ExitStack() as held:
             try:
-                statements = held.enter_context(self._sessions.parsed(text))
+                with self.session.running(text) if len(text) > _LONG_TEXT else contextlib.nullcontext():
+                    statements = held.enter_context(self._sessions.parsed(self.session, text))
                 if not statements and not text.strip(" \t\r\n;"):
                     raise InvalidInputError("Query was empty", kind="empty_query")
             except StoreError:
@@ -439,7 +441,8 @@ class Connection:
         """
         for literal in ("NULL", "1"):  # 1: where NULL is no value, as behind LIMIT
             try:
-                with self._sessions.parsed(prepared.filled_with(literal), event) as statements:
+                text = prepared.filled_with(literal)
+                with self._sessions.parsed(self.session, text, event) as statements:
                     if len(statements) != 1 or not isinstance(statements[0], Query):
                         return []
                     return list(self.session.columns_of(statements[0]))

@@ -28,7 +28,7 @@ from seqstore.store.remote.failures import failure
 from seqstore.store.remote.surface import Call
 from seqstore.store.remote.wire import PROTOCOL, packed, unpacked
 from seqstore.store.runtime.memory_pool import MemoryPool
-from seqstore.store.sql import Session, parse
+from seqstore.store.sql import Session
 from seqstore.store.sql.parse.statement_values import Query
 
 _LOG: Final = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ class RemoteService:
         """Yields the rows of a call."""
         if request["call"] == "Session.stream":
             held = session.held("Session", request.get("on"))
-            statements = parse(str(_arguments(request).get("query", "")))
+            statements = held.value.parse(str(_arguments(request).get("query", "")))
             if len(statements) != 1 or not isinstance(statements[0], Query):
                 raise InvalidInputError(
                     "stream() takes one query; other statements run by execute()", kind="bad_query"

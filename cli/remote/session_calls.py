@@ -6,7 +6,7 @@ from typing import Any
 
 from seqstore.store import InvalidInputError
 from seqstore.store.remote.remote_session import STATE
-from seqstore.store.sql import Session, parse
+from seqstore.store.sql import Session
 
 
 def session_call(session: Session, name: str, text: str, number: Any) -> Any:
@@ -21,7 +21,7 @@ def session_call(session: Session, name: str, text: str, number: Any) -> Any:
     Raises:
         StoreError: as `Session.execute` raises it.
     """
-    statements = parse(text)
+    statements = session.parse(text)
     if name == "parse":
         return len(statements)
     if not isinstance(number, int) or not 0 <= number < len(statements):

@@ -364,13 +364,13 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
         """Yields a session, the audit event and the statements of a text, for one call."""
         check_bound(text)
         caller = self._caller(context)
-        parse: Callable[[str, Event], AbstractContextManager[list[Any]]] = self._sessions.parsed
+        parse: Callable[[Session, str, Event], AbstractContextManager[list[Any]]] = self._sessions.parsed
         if not is_parsed:
             parse = _nothing
         with (
             caller.admitted(),
             self._sessions.statement(caller.client, text, has_client=caller.waits) as (session, event),
-            parse(text, event) as statements,
+            parse(session, text, event) as statements,
         ):
             yield session, event, statements
 
@@ -394,7 +394,7 @@ class FlightSqlServer(flight.FlightServerBase):  # type: ignore[misc]
             self._admission.end(number)
 
 
-def _nothing(_text: str, _event: Event) -> AbstractContextManager[list[Any]]:
+def _nothing(_session: Session, _text: str, _event: Event) -> AbstractContextManager[list[Any]]:
     return nullcontext([])
 
 

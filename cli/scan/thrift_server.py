@@ -241,7 +241,9 @@ class _Scanner:
         with cancellation.within(cancellation.current()), self._closed_by_errors():
             statement = sessions.statement(client, text, has_client=has_client, stop=stop)
             self._session, self.event = self._held.enter_context(statement)
-            query = one_query(self._held.enter_context(sessions.parsed(text, self.event)), text)
+            query = one_query(
+                self._held.enter_context(sessions.parsed(self._session, text, self.event)), text
+            )
             if isinstance(seconds, int) and seconds > 0:
                 list(self._session.execute(f"SET query_timeout = {seconds}"))
             reader = self._held.enter_context(self._session.stream(of_tablets(query, _ids(given.get(4)))))

@@ -104,7 +104,7 @@ class ConnectorApi:
                     "flight_port for connectors that read by Arrow Flight SQL",
                     kind="no_scans",
                 )
-            with self._sessions.parsed(text, event) as statements:
+            with self._sessions.parsed(session, text, event) as statements:
                 return query_plan(session, statements, text, name, backend)
 
         try:
@@ -163,7 +163,7 @@ class ConnectorApi:
                 raise NotFoundError(
                     f"there is no catalog {catalog!r}; use {_CATALOG}", kind="unknown_catalog"
                 )
-            with self._sessions.parsed(text, event) as statements:
+            with self._sessions.parsed(session, text, event) as statements:
                 answer = _answer(session, event, statements, rows_max)
             took = int((time.monotonic() - started) * 1000)
             return {**answer, "status": {}, "time": took}

@@ -134,9 +134,19 @@ class Session:
         Raises:
             StoreError: its class names the remedy; earlier statements keep their effect.
         """
-        with self._running.within(TimeLimit()) if len(text) > _LONG_TEXT else nullcontext():
-            statements = parse(text)
+        statements = self.parse(text)
         return (self.run(statement) for statement in statements)
+
+    @internal
+    def parse(self, text: str) -> list[Any]:
+        """Returns the statements of a text. What ends a running statement ends the parsing of a long one.
+
+        Raises:
+            InvalidInputError: a syntax error, with its position.
+            UnavailableError: the parsing was ended.
+        """
+        with self._running.within(TimeLimit()) if len(text) > _LONG_TEXT else nullcontext():
+            return parse(text)
 
     def run(self, statement: object) -> Result:
         """Runs one statement."""

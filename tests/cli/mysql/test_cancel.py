@@ -176,6 +176,15 @@ def test_the_kill_command_of_drivers_ends_a_connection(root: Any, connect: Any) 
         ask(two, "SELECT 1")
 
 
+def test_kill_query_ends_a_text_that_is_parsed(root: Any, connect: Any) -> None:
+    """Texts of megabytes are parsed for a minute. Parsed to its end, this one is a syntax error."""
+    conditions = " OR ".join(f"k = {number}" for number in range(60_000))
+    running = Running(connect(), f"SELECT k FROM t WHERE {conditions} AND )")
+    until(lambda: running.number in busy(root))
+    ask(root, f"KILL QUERY {running.number}")
+    assert running.wait()[0] == 1317
+
+
 def test_kill_query_between_statements_has_no_effect(root: Any, connect: Any) -> None:
     two = connect()
     ask(root, f"KILL QUERY {two.thread_id()}")
