@@ -1,25 +1,33 @@
 """The refusal of statements that DuckDB would plan for minutes, which no interrupt ends.
 
+- CTEs: DuckDB plans one anew for each time it is named. Each of 19 CTEs that named the one before twice made
+  half a million plans of the first, in twelve seconds; one more takes twice as long and twice the memory.
+- Joins: 60 tables in one SELECT took a third of a second, 120 six seconds.
 - Correlated subqueries: DuckDB joins each to the tables around it. 40 in one SELECT took a second, 80 more
-  than a minute: each doubling takes some twenty times as long at least. Those that read nothing of the SELECT
-  around them are planned in no time.
+  than a minute. Those that read nothing of the SELECT around them are planned in no time.
 - Grouping sets: DuckDB makes a hash table for each of them before it reads a row. The 4,096 sets of a CUBE of
   twelve columns took half a minute and 9 GB for a table of two rows.
+
+What a CTE has counts as often as the CTE is planned.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime import cancellation
-from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
+from seqstore.store.sql.parse.sqlglot_adapter import Ancestors, exp, find_all, walk
+from seqstore.store.sql.translate.relations import cte_of
 from seqstore.store.sql.translate.scopes import Scopes
 
+_READS_MAX: Final = 1_000
+_JOINED_MAX: Final = 100
 _CORRELATED_MAX: Final = 40
-_GROWTH: Final = 4  # the power of their number by which planning takes longer
+_GROWTH: Final = 4  # the power of their number by which planning takes longer, at least
 _SETS_MAX: Final = 1_024
 _SETS: Final = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
@@ -28,29 +36,98 @@ def refuse_long_plans(tree: exp.Query, scopes: Scopes) -> None:
     """Refuses what DuckDB would plan for minutes.
 
     Raises:
-        InvalidInputError: more than 40 correlated subqueries in one SELECT, or several SELECTs that together
-            take as long; or more than 1,024 grouping sets.
+        InvalidInputError: more than 1,000 reads of tables, 100 joined tables in one SELECT, 40 correlated
+            subqueries in one, or 1,024 grouping sets; or several SELECTs that together take as long.
     """
-    selects = list(find_all(tree, exp.Select))
-    sets = sum(_grouping_sets(select) for select in selects)
+    nodes = list(walk(tree))
+    selects = [node for node in nodes if isinstance(node, exp.Select)]
+    tables = [node for node in nodes if isinstance(node, exp.Table)]
+    plans = _Plans([node for node in nodes if isinstance(node, exp.CTE)], tables)
+    reads = sum(plans.of(table) for table in tables)
+    if reads > _READS_MAX:
+        raise InvalidInputError(
+            f"expected a query that reads at most {_READS_MAX:,} tables, found {reads:,}: each name of a CTE "
+            "counts with all that the CTE reads; keep its rows in a table",
+            kind="query",
+        )
+    sets = sum(_grouping_sets(select) * plans.of(select) for select in selects)
     if sets > _SETS_MAX:
         raise InvalidInputError(
             f"expected at most {_SETS_MAX:,} grouping sets in a statement, found {sets:,}: CUBE of n columns "
             "makes 2 to the power of n; name those that are needed by GROUPING SETS, or split the statement",
             kind="query",
         )
+    joined = [_Load(_joined(select), plans.of(select)) for select in selects]
+    _refuse_costly(joined, _JOINED_MAX, "joined tables", "keep the rows of some joins in a table")
     laterals = {id(select): len(select.args.get("laterals") or ()) for select in selects}
-    if len(selects) + sum(laterals.values()) <= _CORRELATED_MAX:
+    if reads + sum(laterals.values()) > _CORRELATED_MAX or len(selects) > _CORRELATED_MAX:
+        counts = Counter(laterals)
+        counts.update(id(scopes.around(select)) for select in _correlated(tree, scopes))
+        loads = [_Load(counts[id(select)], plans.of(select)) for select in selects]
+        remedy = "join the tables they read, or split the statement"
+        _refuse_costly(loads, _CORRELATED_MAX, "correlated subqueries", remedy)
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What a SELECT has of one kind, and how often it is planned."""
+
+    count: int
+    plans: int
+
+    @property
+    def cost(self) -> int:
+        return self.plans * self.count**_GROWTH
+
+
+def _refuse_costly(loads: list[_Load], most: int, what: str, remedy: str) -> None:
+    if sum(load.cost for load in loads) <= most**_GROWTH:
         return
-    counts = Counter(laterals)
-    counts.update(id(scopes.around(select)) for select in _correlated(tree, scopes))
-    if sum(count**_GROWTH for count in counts.values()) > _CORRELATED_MAX**_GROWTH:
-        raise InvalidInputError(
-            f"expected at most {_CORRELATED_MAX} correlated subqueries in one SELECT, found "
-            f"{max(counts.values())}: planning them takes minutes; join the tables they read, or split the "
-            "statement",
-            kind="query",
-        )
+    largest = max(loads, key=lambda load: load.cost)
+    found = f"found {largest.count}"
+    if largest.plans > 1:
+        found += f" in one that is planned {largest.plans:,} times"
+    elif largest.count <= most:
+        found += " in one of several"
+    raise InvalidInputError(
+        f"expected at most {most} {what} in one SELECT, {found}: planning them takes minutes; {remedy}",
+        kind="query",
+    )
+
+
+class _Plans:
+    """How often DuckDB plans what stands in a tree.
+
+    Args:
+        ctes, tables: of the tree.
+    """
+
+    def __init__(self, ctes: list[exp.CTE], tables: list[exp.Table]) -> None:
+        self._around = Ancestors(exp.CTE)
+        self._named: dict[int, list[exp.Expr | None]] = {}
+        self._found: dict[int, int] = {}
+        for table in tables if ctes else ():
+            cancellation.check()
+            cte = cte_of(table)
+            if cte is not None:
+                self._named.setdefault(id(cte), []).append(self._around.above(table))
+        for cte in reversed(ctes):  # one is named by later ones, so none waits for many others
+            self._of_cte(cte)
+
+    def of(self, node: exp.Expr) -> int:
+        return self._of_cte(self._around.above(node))
+
+    def _of_cte(self, cte: exp.Expr | None) -> int:
+        if cte is None:
+            return 1
+        if id(cte) not in self._found:
+            self._found[id(cte)] = 0  # a recursive one names itself
+            self._found[id(cte)] = max(1, sum(map(self._of_cte, self._named.get(id(cte), ()))))
+        return self._found[id(cte)]
+
+
+def _joined(select: exp.Select) -> int:
+    return len(select.args.get("joins") or ()) + 1
 
 
 def _correlated(tree: exp.Query, scopes: Scopes) -> list[exp.Select]:

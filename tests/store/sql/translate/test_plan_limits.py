@@ -1,4 +1,4 @@
-"""Correlated subqueries and grouping sets: as many as DuckDB plans in seconds, whatever the statement."""
+"""Subqueries, joins, CTEs and grouping sets: as many as DuckDB plans in seconds, whatever the statement."""
 
 from __future__ import annotations
 
@@ -116,3 +116,51 @@ def test_a_cube_of_many_columns_is_refused(session: Session) -> None:
     cube = ", ".join(f"a + {number}" for number in range(11))
     with pytest.raises(InvalidInputError, match="at most 1,024 grouping sets in a statement, found 2,048"):
         run(session, f"SELECT count(*) FROM t GROUP BY CUBE({cube})")
+
+
+DOUBLED = {
+    "union": "SELECT k FROM {0} UNION ALL SELECT k FROM {0}",
+    "join": "SELECT a.k FROM {0} a JOIN {0} b ON a.k = b.k",
+    "subqueries": "SELECT (SELECT max(k) FROM {0}) + (SELECT min(k) FROM {0}) AS k",
+    "a CTE of its own": "WITH d AS (SELECT k FROM {0}) SELECT k FROM d UNION ALL SELECT k FROM d",
+}
+
+
+def doubled(kind: str, count: int, first: str = "SELECT k FROM t") -> str:
+    """A query whose CTEs name the one before twice each."""
+    later = "".join(f", c{i} AS ({DOUBLED[kind].format(f'c{i - 1}')})" for i in range(1, count))
+    return f"WITH c0 AS ({first}){later} SELECT count(*) FROM c{count - 1}"
+
+
+@pytest.mark.parametrize("kind", DOUBLED)
+def test_ctes_that_double_are_refused(session: Session, kind: str) -> None:
+    """25 of them, in a kilobyte of text, were planned for hours, in ever more memory."""
+    for text in (doubled(kind, 25), f"INSERT INTO u {doubled(kind, 600)}"):
+        with pytest.raises(InvalidInputError, match=r"reads at most 1,000 tables, found|less deeply nested"):
+            run(session, text)
+    assert run(session, doubled(kind, 4))
+
+
+def test_a_cte_that_is_planned_often_counts_as_often(session: Session) -> None:
+    subqueries = conditions(SUBQUERIES["exists"], 30)
+    with pytest.raises(InvalidInputError, match="found 30 in one that is planned 8 times"):
+        run(session, doubled("union", 4, f"SELECT k FROM t WHERE {subqueries}"))
+    cube = "SELECT k FROM t GROUP BY CUBE(k, a, k + 1, k + 2, k + 3)"
+    with pytest.raises(InvalidInputError, match="grouping sets in a statement, found 2,048"):
+        run(session, doubled("union", 7, cube))
+
+
+def test_a_chain_and_a_recursion_of_ctes_read_little(session: Session) -> None:
+    chain = "".join(f", c{i} AS (SELECT k FROM c{i - 1})" for i in range(1, 90))
+    assert run(session, f"WITH c0 AS (SELECT k FROM t){chain} SELECT * FROM c89") == [(1,), (2,)]
+    tree = "WITH RECURSIVE r AS (SELECT 1 n UNION ALL SELECT n + 1 FROM r WHERE n < 9) SELECT max(n) FROM r"
+    assert run(session, tree) == [(9,)]
+
+
+@pytest.mark.parametrize("join", ["JOIN", "LEFT JOIN", "CROSS JOIN", ","])
+def test_too_many_joined_tables_are_refused(session: Session, join: str) -> None:
+    """160 of them took seven seconds, and twice as many ten times as long."""
+    on = "" if join in (",", "CROSS JOIN") else " ON u{0}.k = t.k"
+    joins = "".join(f" {join} u AS u{{0}}{on}".format(number) for number in range(100))
+    with pytest.raises(InvalidInputError, match="at most 100 joined tables in one SELECT, found 101"):
+        run(session, f"SELECT count(*) FROM t{joins}")
