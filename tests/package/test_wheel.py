@@ -45,7 +45,7 @@ OF_THE_ENGINE = {
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
         *("columns_of", "find_view", "require_admin", "require_within", "sees_user", "stream", "table"),
-        *("schema", "table_filter", "tables_of", "within", "workload_group", "working"),
+        *("parse", "schema", "table_filter", "tables_of", "within", "workload_group", "working"),
     },
 }
 
