@@ -33,6 +33,7 @@ from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.sql import Session
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
+from seqstore.store.sql.session.running_statement import LONG_TEXT
 from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
@@ -43,7 +44,6 @@ _log: Final = logging.getLogger(__name__)
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _UNREAD_SECONDS_MAX: Final = 2.0
-_LONG_TEXT: Final = 100_000  # characters: SHOW PROCESSLIST has a longer text while it is parsed, too
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,8 @@ class Connection:
         """Yields the statements of a text, and holds the memory of their trees."""
         with contextlib.ExitStack() as held:
             try:
-                with self.session.running(text) if len(text) > _LONG_TEXT else contextlib.nullcontext():
+                # SHOW PROCESSLIST has a text while its parsing can be ended.
+                with self.session.running(text) if len(text) > LONG_TEXT else contextlib.nullcontext():
                     statements = held.enter_context(self._sessions.parsed(self.session, text))
                 if not statements and not text.strip(" \t\r\n;"):
                     raise InvalidInputError("Query was empty", kind="empty_query")

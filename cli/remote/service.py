@@ -145,13 +145,14 @@ class RemoteService:
         """Yields the rows of a call."""
         if request["call"] == "Session.stream":
             held = session.held("Session", request.get("on"))
-            statements = held.value.parse(str(_arguments(request).get("query", "")))
-            if len(statements) != 1 or not isinstance(statements[0], Query):
-                raise InvalidInputError(
-                    "stream() takes one query; other statements run by execute()", kind="bad_query"
-                )
-            with held.reading(), held.value.stream(statements[0]) as reader:
-                yield reader
+            with held.reading():
+                statements = held.value.parse(str(_arguments(request).get("query", "")))
+                if len(statements) != 1 or not isinstance(statements[0], Query):
+                    raise InvalidInputError(
+                        "stream() takes one query; other statements run by execute()", kind="bad_query"
+                    )
+                with held.value.stream(statements[0]) as reader:
+                    yield reader
             return
         found = calls.run(request["call"], request.get("on"), _arguments(request), None)
         if isinstance(found, pa.Table):

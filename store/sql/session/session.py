@@ -30,7 +30,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session import privileges, system_tables
 from seqstore.store.sql.session import variables as names
-from seqstore.store.sql.session.running_statement import RunningStatement, TimeLimit
+from seqstore.store.sql.session.running_statement import LONG_TEXT, RunningStatement, TimeLimit
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kind_of, parse
@@ -48,8 +48,6 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 Clock = Callable[[], datetime]
 _utc_now: Final = partial(datetime.now, UTC)
-# Characters: KILL, a lack of memory or a client that leaves ends the parsing of a longer text, too.
-_LONG_TEXT: Final = 100_000
 # First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
                           "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
@@ -145,7 +143,7 @@ class Session:
             InvalidInputError: a syntax error, with its position.
             UnavailableError: the parsing was ended.
         """
-        with self._running.within(TimeLimit()) if len(text) > _LONG_TEXT else nullcontext():
+        with self._running.within(TimeLimit()) if len(text) > LONG_TEXT else nullcontext():
             return parse(text)
 
     def run(self, statement: object) -> Result:

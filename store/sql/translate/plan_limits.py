@@ -57,10 +57,11 @@ def refuse_long_plans(tree: exp.Query, scopes: Scopes) -> None:
             "makes 2 to the power of n; name those that are needed by GROUPING SETS, or split the statement",
             kind="query",
         )
-    joined = [_Load(_joined(select), plans.of(select)) for select in selects]
+    joins = Counter(id(scopes.around(node)) for node in nodes if isinstance(node, exp.Join))
+    joined = [_Load(joins[id(select)] + 1, plans.of(select)) for select in selects]
     _refuse_costly(joined, _JOINED_MAX, "joined tables", "keep the rows of some joins in a table")
     laterals = {id(select): len(select.args.get("laterals") or ()) for select in selects}
-    if reads + sum(laterals.values()) > _CORRELATED_MAX or len(selects) > _CORRELATED_MAX:
+    if sum((1 + laterals[id(select)]) * plans.of(select) for select in selects) > _CORRELATED_MAX:
         counts = Counter(laterals)
         counts.update(id(scopes.around(select)) for select in _correlated(tree, scopes))
         loads = [_Load(counts[id(select)], plans.of(select)) for select in selects]
@@ -124,10 +125,6 @@ class _Plans:
             self._found[id(cte)] = 0  # a recursive one names itself
             self._found[id(cte)] = max(1, sum(map(self._of_cte, self._named.get(id(cte), ()))))
         return self._found[id(cte)]
-
-
-def _joined(select: exp.Select) -> int:
-    return len(select.args.get("joins") or ()) + 1
 
 
 def _correlated(tree: exp.Query, scopes: Scopes) -> list[exp.Select]:

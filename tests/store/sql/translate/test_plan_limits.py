@@ -145,6 +145,10 @@ def test_a_cte_that_is_planned_often_counts_as_often(session: Session) -> None:
     subqueries = conditions(SUBQUERIES["exists"], 30)
     with pytest.raises(InvalidInputError, match="found 30 in one that is planned 8 times"):
         run(session, doubled("union", 4, f"SELECT k FROM t WHERE {subqueries}"))
+    one = conditions(SUBQUERIES["no table"], 38)
+    names = " UNION ALL ".join(["SELECT k FROM c"] * 15)
+    with pytest.raises(InvalidInputError, match="found 38 in one that is planned 15 times"):
+        run(session, f"WITH c AS (SELECT k FROM t WHERE {one}) {names}")
     cube = "SELECT k FROM t GROUP BY CUBE(k, a, k + 1, k + 2, k + 3)"
     with pytest.raises(InvalidInputError, match="grouping sets in a statement, found 2,048"):
         run(session, doubled("union", 7, cube))
@@ -164,3 +168,5 @@ def test_too_many_joined_tables_are_refused(session: Session, join: str) -> None
     joins = "".join(f" {join} u AS u{{0}}{on}".format(number) for number in range(100))
     with pytest.raises(InvalidInputError, match="at most 100 joined tables in one SELECT, found 101"):
         run(session, f"SELECT count(*) FROM t{joins}")
+    with pytest.raises(InvalidInputError, match="at most 100 joined tables in one SELECT, found 101"):
+        run(session, f"SELECT count(*) FROM (t{joins})")
