@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from seqstore.store.sql.evaluate import column_copies, connections
+from seqstore.store.sql.evaluate import column_copies, connections, copy_demand
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Read
 from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, scan_of
 
@@ -64,8 +64,7 @@ def copied_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     copies()._paused_until = 0.0  # by a shortage of another test
     with monkeypatch.context() as patched:
-        patched.setattr(column_copies, "_READS_MIN", 1)
-        patched.setattr(column_copies._Asked, "share", 0.0)
-        patched.setattr(column_copies, "_SHARE_MIN", 0.0)
+        patched.setattr(copy_demand, "READS_MIN", 1)
+        patched.setattr(copy_demand, "SHARE_MIN", 0.0)
         patched.setattr(CopiedRelations, "__enter__", copied_first)
         yield counts

@@ -5,10 +5,9 @@ instead of 16, and it knows bounds and distinct counts of their columns, by whic
 chooses algorithms. The copies of a DuckDB database are made like this:
 
 1. Each query notes which columns of which version of a table it scanned, and for how long.
-2. A version is worth a copy of the columns noted so far after `_READS_MIN` queries that together took a share
-   of the time that the copy will take. The share grows for a table whose last copy was hardly used.
+2. When that is worth a copy (`copy_demand`), the columns noted so far are copied.
 3. One thread makes the copies, and holds the version while it reads. Each copy is a database of its own in
-   memory, compressed after each `_BYTES_A_STEP`.
+   memory, compressed after each `_BYTES_A_STEP`. Where queries read newer versions by then, it follows.
 4. A query that reads only copied columns of that version reads the copy instead.
 5. A copy follows its table: when queries of a newer version took a share of the time that this will take, the
    rows that came since are put in and those that went are removed, in one transaction of DuckDB
@@ -45,6 +44,7 @@ from seqstore.store.sql.evaluate.copy_changes import (
     compress,
     used_bytes,
 )
+from seqstore.store.sql.evaluate.copy_demand import Demand
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,16 +53,10 @@ _log: Final = logging.getLogger("seqstore.copies")
 
 TABLE: Final = "__copy__"
 DATABASE: Final = "__copy_"
-_READS_MIN: Final = 3
-_SHARE_MIN, _SHARE_MAX = 0.25, 16.0  # of the time of a copy
-_SECONDS_MIN: Final = 0.01
-_SECONDS_A_VALUE: Final = 40e-9
-_SECONDS_A_ROW: Final = 20e-9  # of a copy that follows
 _BYTES_A_STEP: Final = 96 << 20  # uncompressed at a time
 _COPIES_MAX: Final = 64
 _TABLES_MAX: Final = 1_000  # of which reads are remembered
 _PAUSE_SECONDS: Final = 60.0  # without new copies after a shortage
-_REST_SECONDS: Final = 600.0
 _IDLE_SECONDS: Final = 30.0  # a copy that was used since does not end for another one
 _UNUSED_SECONDS: Final = 600.0  # a copy that was not used since ends
 _RETRY_SECONDS: Final = 1.0  # for databases that cannot end yet
@@ -146,43 +140,9 @@ class Use:
     seconds: float = 0.0
 
 
-@dataclass(eq=False)
-class _Asked:
-    """What queries read of the newest version of a table that they read.
-
-    Attributes:
-        share: of the time of a copy that queries must have taken.
-        is_busy: a copy is being made.
-        rests_until: no copy is made before this moment, as one failed or had no room.
-    """
-
-    version: int
-    identity: StateIdentity
-    share: float = _SHARE_MIN
-    columns: dict[str, None] = field(default_factory=dict)
-    reads: int = 0
-    seconds: float = 0.0
-    is_busy: bool = False
-    rests_until: float = 0.0
-
-    def is_due(self, *, follows: bool) -> bool:
-        """Returns whether the version is worth a copy, by changes of one that there is or by a new one."""
-        if self.is_busy or time.monotonic() < self.rests_until:
-            return False
-        a_row = _SECONDS_A_ROW if follows else len(self.columns) * _SECONDS_A_VALUE
-        wanted = (_SECONDS_MIN + self.identity.live_rows * a_row) * self.share
-        return self.seconds >= wanted and (follows or self.reads >= _READS_MIN)
-
-    def rest(self) -> None:
-        """Makes no copy for a while, and the next one dearer."""
-        self.share = min(self.share * 2, _SHARE_MAX)
-        self.reads, self.seconds, self.is_busy = 0, 0.0, False
-        self.rests_until = time.monotonic() + _REST_SECONDS
-
-
 class _Order(NamedTuple):
     table: object
-    asked: _Asked
+    demand: Demand
     columns: tuple[str, ...]
     snapshot: Snapshot
     open_rows: OpenRows
@@ -192,8 +152,8 @@ class _Order(NamedTuple):
 class ColumnCopies:
     """The copies of one DuckDB database.
 
-    `_settle`, `_drop`, `_asked_of` and `_wait_for_begin` run under the lock. Queries release copies without
-    waiting for it, as the garbage collector may end one in a thread that holds it.
+    `_settle`, `_drop`, `_demand_of`, `_is_ordered` and `_wait_for_begin` run under the lock. Queries release
+    copies without waiting for it, as the garbage collector may end one in a thread that holds it.
 
     Args:
         connection: to the database.
@@ -206,7 +166,7 @@ class ColumnCopies:
         self._pid = os.getpid()
         self._lock = new_lock()
         self._changed = threading.Condition(self._lock)
-        self._asked: OrderedDict[object, _Asked] = OrderedDict()
+        self._demands: OrderedDict[object, Demand] = OrderedDict()
         self._copies: OrderedDict[object, Copy] = OrderedDict()  # by table, the last used one last
         self._released: deque[Use] = deque()
         self._held = 0  # dropped copies that queries still read
@@ -215,6 +175,7 @@ class ColumnCopies:
         self._thread: threading.Thread | None = None
         self._working: duckdb.DuckDBPyConnection | None = None
         self._is_at_work = False
+        self._table: object = None  # whose copy is being made or changed
         self._paused_until = 0.0
         self._is_closed = False
         memory_limit.on_shortage(self.relieve)
@@ -308,20 +269,20 @@ class ColumnCopies:
     def _note(self, read: Read, seconds: float, open_rows: OpenRows) -> None:
         with self._lock:
             self._settle()
-            asked = self._asked_of(read.snapshot)
-            if asked is None:
+            demand = self._demand_of(read.snapshot)
+            if demand is None:
                 return
-            asked.columns.update(dict.fromkeys(read.columns))
-            asked.reads += 1
-            asked.seconds += seconds
-            table, columns = read.snapshot.identity.table, tuple(asked.columns)
+            demand.columns.update(dict.fromkeys(read.columns))
+            demand.reads += 1
+            demand.seconds += seconds
+            table, columns = read.snapshot.identity.table, tuple(demand.columns)
             copy = self._copies.get(table)
-            if copy is not None and not copy.may_follow(asked.identity, columns):
+            if copy is not None and not copy.may_follow(demand.identity, columns):
                 copy = None
-            if not asked.is_due(follows=copy is not None) or not self._may_begin():
+            is_due = demand.is_due(follows=copy is not None)
+            if not is_due or self._is_ordered(table) or not self._may_begin():
                 return
-            self._orders.append(_Order(table, asked, columns, read.snapshot.held(), open_rows, copy))
-            asked.is_busy = True
+            self._orders.append(_Order(table, demand, columns, read.snapshot.held(), open_rows, copy))
             self._changed.notify_all()
             if self._thread is not None:  # it takes this one, too
                 return
@@ -331,20 +292,27 @@ class ColumnCopies:
     def _may_begin(self) -> bool:
         return not self._is_closed and time.monotonic() >= self._paused_until
 
-    def _asked_of(self, snapshot: Snapshot) -> _Asked | None:
+    def _is_ordered(self, table: object) -> bool:
+        """Returns whether the copy of a table is being made or changed, or will be."""
+        return table == self._table or any(order.table == table for order in self._orders)
+
+    def _demand_of(self, snapshot: Snapshot) -> Demand | None:
         """Returns the notes on a version, None if there are some on a newer one."""
-        identity, table = snapshot.identity, snapshot.identity.table
-        asked = self._asked.get(table)
-        if asked is not None and asked.identity == identity:
-            self._asked.move_to_end(table)
-            return asked
-        if asked is not None and snapshot.version < asked.version:
+        table = snapshot.identity.table
+        found = self._demands.get(table)
+        if found is None:
+            made = Demand(snapshot.version, snapshot.identity)
+        elif found.identity == snapshot.identity:
+            made = found
+        elif snapshot.version < found.version:
             return None
-        share = _share_after(asked, self._copies.get(table)) if asked is not None else _SHARE_MIN
-        made = self._asked[table] = _Asked(snapshot.version, identity, share)
-        self._asked.move_to_end(table)
-        while len(self._asked) > _TABLES_MAX:
-            self._asked.popitem(last=False)
+        else:
+            copy = self._copies.get(table)
+            made = found.at(snapshot, was_used=copy.read_seconds >= copy.seconds if copy else None)
+        self._demands[table] = made
+        self._demands.move_to_end(table)
+        while len(self._demands) > _TABLES_MAX:
+            self._demands.popitem(last=False)
         return made
 
     def relieve(self) -> None:
@@ -355,7 +323,7 @@ class ColumnCopies:
             self._settle()
             self._paused_until = time.monotonic() + _PAUSE_SECONDS
             self._orders.clear()
-            self._asked.clear()
+            self._demands.clear()
             self._drop(list(self._copies))
             if self._working is not None:
                 self._working.interrupt()
@@ -387,7 +355,7 @@ class ColumnCopies:
         with self._lock:
             self._is_closed = True
             self._orders.clear()
-            self._asked.clear()
+            self._demands.clear()
             self._copies.clear()
             self._ending.clear()
             if self._working is not None:
@@ -407,7 +375,7 @@ class ColumnCopies:
             with self._lock:
                 self._thread = None
                 for order in self._orders:
-                    order.asked.rest()
+                    order.demand.rest()
                 self._orders.clear()
 
     def _run(self) -> None:
@@ -418,7 +386,7 @@ class ColumnCopies:
         finally:
             with self._lock:
                 if self._thread is threading.current_thread():  # an error ended it
-                    self._thread, self._is_at_work = None, False
+                    self._thread, self._is_at_work, self._table = None, False, None
                 self._changed.notify_all()
             memory_limit.end_thread()
 
@@ -429,6 +397,7 @@ class ColumnCopies:
             now = time.monotonic()
             self._drop([t for t, copy in self._copies.items() if copy.used_at + _UNUSED_SECONDS <= now])
             order = self._orders.popleft() if self._orders else None
+            self._table = order.table if order is not None else None
             self._is_at_work = not self._is_closed and (order is not None or bool(self._ending))
             if not self._is_at_work:
                 self._changed.notify_all()
@@ -466,28 +435,22 @@ class ColumnCopies:
 
     def _make(self, order: _Order) -> None:
         """Changes the copy that follows, or makes one, and shows it to queries; what fails leaves nothing."""
-        with self._lock:
-            if self._asked.get(order.table) is not order.asked:
-                return
-            copy = order.follower
-            if copy is not None and copy.is_dropped:  # a new one would be worth more reads
-                order.asked.is_busy = False
-                return
-        if copy is not None:
-            self._follow(copy, order)
+        if order.follower is not None:
+            if not order.follower.is_dropped:  # a new one would be worth more reads
+                self._follow(order.follower, order)
             return
         self._drop_of(order.table)
         started = time.monotonic()
-        copy = Copy(f"{DATABASE}{next(_numbers)}", order.asked.identity, order.columns)
+        copy = Copy(f"{DATABASE}{next(_numbers)}", order.demand.identity, order.columns)
         is_made = self._worked(copy, order, self._filled)
         copy.used_at = time.monotonic()
         copy.seconds = copy.used_at - started
         with self._lock:
-            if is_made and self._may_begin() and self._asked.get(order.table) is order.asked:
+            if is_made and self._may_begin():
                 self._copies[order.table] = copy
-                order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
+                order.demand.begin_again()
             else:
-                order.asked.rest()
+                self._demands.get(order.table, order.demand).rest()
                 self._ending.append(copy.database)
 
     def _follow(self, copy: Copy, order: _Order) -> None:
@@ -496,7 +459,7 @@ class ColumnCopies:
         has_followed = self._worked(copy, order, self._changed_to)
         with self._lock:
             self._settle()
-            order.asked.reads, order.asked.seconds, order.asked.is_busy = 0, 0.0, False
+            order.demand.begin_again()
             if not has_followed and self._copies.get(order.table) is copy:
                 self._drop([order.table])
             copy.is_changing = False
@@ -550,7 +513,7 @@ class ColumnCopies:
         ends.
         """
         rows = order.open_rows(order.snapshot, copy.names, copy.held)
-        if rows.changes.rows > CHANGED_SHARE * order.asked.identity.live_rows:
+        if rows.changes.rows > CHANGED_SHARE * order.demand.identity.live_rows:
             _log.debug("copy %s does not follow %d changed rows", copy.database, rows.changes.rows)
             return False
         cursor.execute("BEGIN")
@@ -563,10 +526,10 @@ class ColumnCopies:
             copy.is_changing = True
         cursor.execute("COMMIT")
         with self._lock:
-            copy.identity, copy.held = order.asked.identity, rows.changes.held
+            copy.identity, copy.held = order.demand.identity, rows.changes.held
             copy.changed += rows.changes.rows
             # DuckDB 1 waits for all readers before it compresses.
-            is_loose = copy.changed > _LOOSE_SHARE * order.asked.identity.live_rows and not copy.uses
+            is_loose = copy.changed > _LOOSE_SHARE * order.demand.identity.live_rows and not copy.uses
         if is_loose:
             try:
                 compress(cursor, copy.database)
@@ -604,10 +567,3 @@ class ColumnCopies:
                     return False
                 self._drop([oldest])
             self._end_databases()
-
-
-def _share_after(asked: _Asked, copy: Copy | None) -> float:
-    """Returns the share for the next version of a table: more if this one's copy was not worth its time."""
-    if copy is None:  # one that is not ready will not be used
-        return min(asked.share * 2, _SHARE_MAX) if asked.is_busy else asked.share
-    return min(asked.share * 2, _SHARE_MAX) if copy.read_seconds < copy.seconds else _SHARE_MIN

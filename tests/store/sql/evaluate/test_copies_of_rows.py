@@ -15,7 +15,7 @@ from seqstore.store.read.numbered_scan import HeldRows, RowChanges
 from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.table_state import StateIdentity
 from seqstore.store.runtime import memory_limit
-from seqstore.store.sql.evaluate import column_copies
+from seqstore.store.sql.evaluate import column_copies, copy_demand
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Read
 from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 
@@ -91,7 +91,7 @@ def copies() -> Iterator[Copies]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first query of a version has a copy made."""
-    monkeypatch.setattr(column_copies, "_READS_MIN", 1)
+    monkeypatch.setattr(copy_demand, "READS_MIN", 1)
 
 
 def test_three_queries_that_took_their_share_have_a_copy_made(copies: Copies) -> None:
@@ -104,9 +104,9 @@ def test_a_copy_that_failed_is_tried_again_after_a_rest(copies: Copies) -> None:
     copies.failing = 1
     assert not any(copies.read("t") for _ in range(9))
     assert copies.opened == ["t"]
-    asked = copies.held._asked["t"]
-    assert asked.share == 2 * column_copies._SHARE_MIN
-    asked.rests_until = asked.reads = asked.seconds = 0
+    demand = copies.held._demands["t"]
+    assert demand.share == 2 * copy_demand.SHARE_MIN
+    demand.rests_until = demand.reads = demand.seconds = 0
     assert [copies.read("t") for _ in range(3)] == [False, False, True]
     assert copies.databases() == 1
 
@@ -115,8 +115,8 @@ def test_a_rest_forgets_the_queries_before_it(copies: Copies) -> None:
     copies.failing = 1
     for _ in range(3):
         copies.read("t")
-    asked = copies.held._asked["t"]
-    assert (asked.reads, asked.seconds, asked.is_busy) == (0, 0.0, False)
+    demand = copies.held._demands["t"]
+    assert (demand.reads, demand.seconds) == (0, 0.0)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -124,7 +124,7 @@ def test_notes_are_kept_of_so_many_tables(copies: Copies, monkeypatch: pytest.Mo
     monkeypatch.setattr(column_copies, "_TABLES_MAX", 2)
     for table in ("a", "b", "a", "c"):
         copies.read(table, seconds=0.0)
-    assert list(copies.held._asked) == ["a", "c"], "the one that was not read for longest is forgotten"
+    assert list(copies.held._demands) == ["a", "c"], "the one that was not read for longest is forgotten"
 
 
 @pytest.mark.usefixtures("at_once")
@@ -166,9 +166,7 @@ def test_without_a_thread_later_queries_try_again(copies: Copies, monkeypatch: p
     with monkeypatch.context() as patched:
         patched.setattr(memory_limit, "start_thread", fail)
         assert not copies.read("t")
-    asked = copies.held._asked["t"]
-    assert not asked.is_busy
-    asked.rests_until = 0.0
+    copies.held._demands["t"].rests_until = 0.0
     assert copies.read("t")
 
 

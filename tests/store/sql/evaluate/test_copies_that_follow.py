@@ -15,7 +15,7 @@ from seqstore import Store
 from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.runtime import memory_limit
 from seqstore.store.sql import Session, parse
-from seqstore.store.sql.evaluate import column_copies, connections, duck
+from seqstore.store.sql.evaluate import column_copies, connections, copy_demand, duck
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies, Copy, Use
 from seqstore.store.sql.evaluate.copy_changes import RowsToCopy
 from seqstore.store.sql.evaluate.prepared_text import Preparation, PreparedText
@@ -308,15 +308,15 @@ def test_a_change_ends_when_all_copies_do(store: Store, monkeypatch: pytest.Monk
     with store.snapshot("db.t") as snapshot:
         identity = snapshot.identity
         copy = made._copies[identity.table] = Copy("copy_of_none", identity, ("k",))
-        asked = column_copies._Asked(snapshot.version, identity)
+        demand = copy_demand.Demand(snapshot.version, identity)
 
         def ended(*_: object) -> bool:
             made.end()
             return False
 
         monkeypatch.setattr(made, "_changed_to", ended)
-        made._asked[identity.table] = asked
-        made._make(column_copies._Order(identity.table, asked, ("k",), snapshot, _no_rows, copy))
+        made._demands[identity.table] = demand
+        made._make(column_copies._Order(identity.table, demand, ("k",), snapshot, _no_rows, copy))
         assert made.find(snapshot, ["k"]) is None
 
 
@@ -346,12 +346,12 @@ def test_a_change_that_fails_ends_the_copy(run: Run, monkeypatch: pytest.MonkeyP
 @pytest.mark.usefixtures("table")
 def test_a_version_that_is_hardly_queried_is_not_followed(store: Store, run: Run) -> None:
     """A load a second and a query a second would cost a change of the copy a second."""
-    asked = column_copies._Asked(1, store.snapshot("db.t").__enter__().identity)
-    asked.seconds = (column_copies._SECONDS_MIN + _ROWS * column_copies._SECONDS_A_ROW) * asked.share * 0.9
-    assert not asked.is_due(follows=True)
-    asked.seconds *= 1.2
-    assert asked.is_due(follows=True)
-    assert not asked.is_due(follows=False)
+    demand = copy_demand.Demand(1, store.snapshot("db.t").__enter__().identity)
+    demand.seconds = (copy_demand.SECONDS_MIN + _ROWS * copy_demand.SECONDS_A_ROW) * demand.share * 0.9
+    assert not demand.is_due(follows=True)
+    demand.seconds *= 1.2
+    assert demand.is_due(follows=True)
+    assert not demand.is_due(follows=False)
 
 
 def test_any_changes_leave_the_copy_as_the_table_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,9 +393,9 @@ def test_queries_of_each_version_read_its_rows_while_the_copy_changes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers name the version, and a row holds it. A copy that changes too soon or late has another row."""
-    monkeypatch.setattr(column_copies, "_SHARE_MIN", 0.0)
-    monkeypatch.setattr(column_copies, "_SHARE_MAX", 0.0)
-    monkeypatch.setattr(column_copies, "_READS_MIN", 1)
+    monkeypatch.setattr(copy_demand, "SHARE_MIN", 0.0)
+    monkeypatch.setattr(copy_demand, "SHARE_MAX", 0.0)
+    monkeypatch.setattr(copy_demand, "READS_MIN", 1)
     with Session(store, "db") as session:
         last_result(session, "CREATE TABLE t (k INT, v BIGINT) UNIQUE KEY(k)")
     table = store.table("db.t")
