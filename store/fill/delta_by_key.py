@@ -36,6 +36,7 @@ class DeltaByKey:
         self.delta, self.state, self.options = delta, state, options
         self.schema = state.schema
         self.cells = delta.cells()
+        state.will_take(len(delta))  # while the keys are looked up
         keys, codes = delta.keys(self.schema)
         exact = prove_keys(codes, self.schema.key_columns)
         by_key = group_rows(codes, keys, exact=exact)

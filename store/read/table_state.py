@@ -58,6 +58,8 @@ from seqstore.store.segment.segment import INLINE, Segment, SegmentMeta
 from seqstore.store.segment.sequence import SequenceVector
 
 _PARALLEL_ROWS: Final = 10_000
+_AHEAD_ROWS_MIN: Final = 10_000
+_AHEAD_BYTES_MAX: Final = 64 << 20  # of a segment: one of a load, or of a few
 _TASK_ROWS: Final = 1_000  # a thread costs more than it saves for fewer rows of a segment
 _STEPS_MAX: Final = 1_000  # versions read one by one, unless the catalog has many more segments than those
 _SEGMENTS_A_STEP: Final = 8  # the records of so many segments are read in the time of one version
@@ -221,6 +223,14 @@ class TableState:
             segments[slot] = LiveSegment(slot, live.segment, live.created, deletes)
         next_slot = self.next_slot + len(staged)
         return _grown(self, version, self.schema, segments, slot_of, next_slot, self.replaced)
+
+    def will_take(self, count: int) -> None:
+        """Has the system read those segments ahead of which `take` of so many rows needs most pages."""
+        if count < _AHEAD_ROWS_MIN:
+            return
+        for live in self.segments.values():
+            if live.deletes.live_count:
+                live.segment.will_read(_AHEAD_BYTES_MAX)
 
     def take(self, matches: Matches, names: Sequence[str]) -> pa.Table:
         """Returns columns of matched rows, hidden ones too, by this state's names; see `rows`."""

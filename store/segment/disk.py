@@ -184,6 +184,20 @@ class Disk:
                 raise CorruptionError(message, path=path) from error
             raise UnavailableError(f"{path}: cannot be read: {error}", kind="disk", path=path) from error
 
+    def will_read(self, name: str) -> None:
+        """Has the system read a file into its page cache, without waiting; needs `mapped_reads`.
+
+        Large files are written past the page cache, so their first reader waits for the disk.
+        """
+        if not self.mapped_reads or not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError):  # the read that follows names what is wrong
+            descriptor = os.open(self.path(name), os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
+            finally:
+                os.close(descriptor)
+
     def _bytes(self, path: Path) -> pa.Buffer:
         if self.mapped_reads:
             return pa.memory_map(str(path)).read_buffer()

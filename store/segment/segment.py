@@ -365,6 +365,12 @@ class Segment:
             self._batches[i] = whole
         return whole if columns is None else whole.select(list(columns))
 
+    def will_read(self, bytes_max: int) -> None:
+        """Has the system read a file of at most `bytes_max` ahead, if nothing of it was read yet."""
+        is_file = self.meta.home != INLINE and self.meta.data_bytes <= bytes_max
+        if is_file and "_data" not in self.__dict__:
+            self._disk.will_read(data_name(self._directory, self.meta))
+
     def is_at_hand(self, i: int) -> bool:
         """Returns whether batch i is already verified and in memory, so that another read costs nothing."""
         return self.meta.home == INLINE or i in self._batches

@@ -13,6 +13,7 @@ import pytest
 from seqstore import Column, Default, InvalidInputError, Settings, Store, Table, TableSchema, parse_type
 from seqstore.loaders.stream_load import stream_load
 from seqstore.store.publish.winner_test import make_plan
+from seqstore.store.segment.disk import Disk
 from seqstore.store.segment.segment import Segment
 from seqstore.store.sql import Session
 
@@ -574,3 +575,27 @@ def test_the_first_plan_of_an_update_tells_the_same_as_one_made_anew(store: Stor
         assert found == {name: sorted(rows.tolist()) for name, rows in anew.positions().items()}
         opened.commit()
     assert table.check() == []
+
+
+def test_large_updates_have_unread_segments_read_ahead(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = make(store, "k int, v int, w int")
+    rows = pa.table({name: np.arange(200_000, dtype=np.int32) for name in "kvw"})
+    table.upsert(rows.slice(0, 100_000))
+    table.upsert(rows.slice(100_000))
+    first, second = [f"{live.segment.meta.file_id}.arrow" for live in table.state().segments.values()]
+    asked: list[str] = []
+    will_read = Disk.will_read
+
+    def noted(self: Disk, name: str) -> None:
+        asked.append(Path(name).name)
+        will_read(self, name)
+
+    monkeypatch.setattr(Disk, "will_read", noted)
+    load(table, "k v", (5, 0))
+    assert asked == [], "it needs a page of the first"
+    change = rows.select(["k", "v"]).slice(90_000, 20_000)
+    table.upsert(change, mode="UPDATE_FIXED_COLUMNS")
+    assert asked == [second], "the first was read"
+    table.upsert(change, mode="UPDATE_FIXED_COLUMNS")
+    assert {first, second}.isdisjoint(asked[1:])
+    assert table.count() == 200_000
