@@ -20,6 +20,7 @@ from seqstore.store.sql.translate.calls import (
     call,
     literal_integer,
 )
+from seqstore.store.sql.translate.computed_once import once
 from seqstore.store.sql.translate.conversions import (
     add_to_date,
     as_date,
@@ -135,14 +136,19 @@ def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
     moment = as_moment(arguments[0])
     if not isinstance(wanted, exp.Literal) or not _BY_MACRO.search(wanted.name):
         return call("strftime", moment, _strftime_format(name, wanted))
-    parts: list[exp.Expr] = []
-    for piece in _BY_MACRO.split(wanted.name):
-        macro = _LETTER_MACROS.get(piece)
-        if macro is not None:
-            parts.append(exp.cast(call(macro, moment.copy()), "TEXT"))
-        elif piece:
-            parts.append(call("strftime", moment.copy(), _strftime_format(name, exp.Literal.string(piece))))
-    return call("concat", *parts)
+
+    def joined(value: exp.Expr) -> exp.Expr:
+        parts: list[exp.Expr] = []
+        for piece in _BY_MACRO.split(wanted.name):
+            macro = _LETTER_MACROS.get(piece)
+            if macro is not None:
+                parts.append(exp.cast(call(macro, value.copy()), "TEXT"))
+            elif piece:
+                plain = _strftime_format(name, exp.Literal.string(piece))
+                parts.append(call("strftime", value.copy(), plain))
+        return call("concat", *parts)
+
+    return once([moment], joined)
 
 
 def _time_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -159,24 +165,26 @@ def _time_format(name: str, arguments: list[exp.Expr], _context: EvaluationConte
                 f"{', '.join(f'%{each}' for each in _TIME_LETTERS)}",
                 kind="bad_argument",
             )
-    time = as_text(arguments[0])
-    parts = [call("regexp_extract", call("d_time_of_day", time), exp.Literal.string("^-?"))]
-    for piece in re.split(r"(%[Hk])", wanted.name.replace("%T", "%H:%i:%s")):
-        if piece in ("%H", "%k"):
-            digits = "%02d" if piece == "%H" else "%d"
-            parts.append(call("printf", exp.Literal.string(digits), call("d_time_hours", time.copy())))
-        elif piece:
-            plain = _strftime_format(name, exp.Literal.string(piece))
-            parts.append(call("strftime", call("d_clock", time.copy()), plain))
-    joined = parts[0]
-    for part in parts[1:]:  # NULL if one of them is
-        joined = exp.DPipe(this=joined, expression=part)
-    return exp.paren(joined)
+
+    def joined(time: exp.Expr) -> exp.Expr:
+        found: exp.Expr = call("regexp_extract", call("d_time_of_day", time), exp.Literal.string("^-?"))
+        for piece in filter(None, re.split(r"(%[Hk])", wanted.name.replace("%T", "%H:%i:%s"))):
+            if piece in ("%H", "%k"):
+                digits = exp.Literal.string("%02d" if piece == "%H" else "%d")
+                part = call("printf", digits, call("d_time_hours", time.copy()))
+            else:
+                plain = _strftime_format(name, exp.Literal.string(piece))
+                part = call("strftime", call("d_clock", time.copy()), plain)
+            found = exp.DPipe(this=found, expression=part)  # NULL if one of them is
+        return exp.paren(found)
+
+    return once([as_text(arguments[0])], joined)
 
 
 def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if is_quoted(arguments[1]) and _WEEK.search(arguments[1].name):
-        return _week_date(name, arguments[0], arguments[1].name)
+        text, pattern = as_text(arguments[0]), arguments[1].name
+        return once([text], lambda value: _week_date(name, value, pattern))
     wanted = _strftime_format(name, arguments[1])
     parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
     has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
@@ -196,9 +204,7 @@ def _week_date(name: str, text: exp.Expr, wanted: str) -> exp.Expr:
         pattern += _WEEK_PARTS[letter] if letter else re.escape(plain)
         groups += letter
     parts = {
-        letter: call(
-            "regexp_extract", as_text(text.copy()), exp.Literal.string(f"^{pattern}"), exp.Literal.number(i)
-        )
+        letter: call("regexp_extract", text.copy(), exp.Literal.string(f"^{pattern}"), exp.Literal.number(i))
         for i, letter in enumerate(groups, 1)
     }
     week = next((letter for letter in "VvUu" if letter in parts), "")
@@ -220,9 +226,13 @@ def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationCont
     """Translates `from_unixtime` to text in the session's zone; DuckDB's returns a moment with a zone."""
     default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
     wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
-    local = _from_epoch(arguments[0], 1_000_000, context)
     last = exp.Literal.number(_LAST_SECOND)
-    return call("d_since_1970", arguments[0].copy(), call("strftime", local, wanted), last)
+
+    def found(seconds: exp.Expr) -> exp.Expr:
+        local = _from_epoch(seconds, 1_000_000, context)
+        return call("d_since_1970", seconds.copy(), call("strftime", local, wanted), last)
+
+    return once([arguments[0]], found)
 
 
 def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
@@ -235,7 +245,11 @@ def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext
     """Translates `from_second` and its like: a time in the session's zone."""
     scale = {"from_second": 1_000_000, "from_millisecond": 1_000, "from_microsecond": 1}[name]
     last = exp.Literal.number((_LAST_SECOND + 1) * (1_000_000 // scale) - 1)
-    return call("d_since_1970", arguments[0].copy(), _from_epoch(arguments[0], scale, context), last)
+
+    def found(units: exp.Expr) -> exp.Expr:
+        return call("d_since_1970", units.copy(), _from_epoch(units, scale, context), last)
+
+    return once([arguments[0]], found)
 
 
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:

@@ -14,6 +14,7 @@ from seqstore.store.catalog.access.user_hosts import user_and_host
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
+from seqstore.store.sql.translate.computed_once import once
 from seqstore.store.sql.translate.conversions import as_moment, as_text
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
 from seqstore.store.sql.translate.implicit import comparison
@@ -99,11 +100,15 @@ def _field(name: str, arguments: list[exp.Expr], _context: EvaluationContext) ->
     """Translates `field`: the place of a value among others, 0 if it is not among them."""
     if len(arguments) < 2:
         check_count(name, arguments, 2)
-    found = exp.Case()
-    for place, other in enumerate(arguments[1:], 1):
-        test = comparison(exp.EQ(this=arguments[0].copy(), expression=other))
-        found = found.when(test, exp.Literal.number(place))
-    return found.else_(exp.Literal.number(0))
+
+    def found(value: exp.Expr, *others: exp.Expr) -> exp.Expr:
+        places = exp.Case()
+        for place, other in enumerate(others, 1):
+            test = comparison(exp.EQ(this=value.copy(), expression=other))
+            places = places.when(test, exp.Literal.number(place))
+        return places.else_(exp.Literal.number(0))
+
+    return once(arguments, found)
 
 
 def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -186,8 +191,12 @@ def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCont
         check_count(name, arguments, 2)
     if len(arguments) == 2:
         return call("d_json_extract", *arguments)
-    found = [call("d_json_extract", arguments[0].copy(), path) for path in arguments[1:]]
-    return call("d_json_list", _array_of(found))
+
+    def found(value: exp.Expr, *paths: exp.Expr) -> exp.Expr:
+        parts = [call("d_json_extract", value.copy(), path) for path in paths]
+        return call("d_json_list", _array_of(parts))
+
+    return once(arguments, found)
 
 
 def _at_path(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:

@@ -20,6 +20,7 @@ from typing import Final
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import call
+from seqstore.store.sql.translate.computed_once import once
 from seqstore.store.sql.translate.conversions import (
     as_condition,
     as_moment,
@@ -250,7 +251,13 @@ def nullif(node: exp.Expr) -> exp.Expr:
         if pair.expression != node.expression:
             node.set("expression", pair.expression)
         return node
-    return note(exp.Case().when(pair, exp.null()).else_(node.this), kind)
+
+    def chosen(value: exp.Expr, other: exp.Expr) -> exp.Expr:
+        equal = exp.EQ(this=value.copy(), expression=other)
+        _align(equal, [("this", None), ("expression", None)])
+        return exp.Case().when(equal, exp.null()).else_(value)
+
+    return note(once([node.this, node.expression], chosen), kind)
 
 
 _Place = tuple[str, "int | None"]
@@ -354,9 +361,13 @@ def coalesced(node: exp.Expr) -> exp.Expr:
 def extreme(node: exp.Expr) -> exp.Expr:
     """Translates GREATEST, LEAST: NULL as soon as one value is NULL, which DuckDB passes over."""
     values = _unified([node.this, *node.expressions])
-    has_null = exp.or_(*[exp.Is(this=value.copy(), expression=exp.null()) for value in values])
     name = "greatest" if isinstance(node, exp.Greatest) else "least"
-    return exp.Case().when(has_null, exp.null()).else_(call(name, *values))
+
+    def found(*given: exp.Expr) -> exp.Expr:
+        has_null = exp.or_(*[exp.Is(this=value.copy(), expression=exp.null()) for value in given])
+        return exp.Case().when(has_null, exp.null()).else_(call(name, *given))
+
+    return once(values, found)
 
 
 def concatenated(node: exp.Expr) -> exp.Expr:

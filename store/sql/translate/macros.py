@@ -16,7 +16,6 @@ from collections.abc import Set
 from functools import cache
 from typing import Final
 
-from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.cast_macros import CAST_MACROS
 
@@ -39,7 +38,7 @@ INTERNAL: Final = frozenset(
         to_days ts ts_of two_digit_week_0 two_digit_week_1 two_digit_week_2 two_digit_week_3
         week_anchor_0 week_anchor_1 week_anchor_4 week_anchor_5 week_date_monday week_date_sunday
         week_mode_0 week_mode_1 week_mode_2 week_mode_3 week_mode_4 week_mode_5 week_mode_6 week_mode_7
-        week_number week_within weekday_of time_hours whole_beside year_and_week
+        week_number week_within weekday_of weekday_begun time_hours whole_beside year_and_week
         year_of_week_2 year_of_week_3
         yearweek_mode_2 yearweek_mode_3 yearweek_mode_6 yearweek_mode_7
         """,
@@ -50,7 +49,6 @@ _BY_TEXT: Final = frozenset(["d_add_date", "d_date", "d_date_trunc", "d_int_div"
 # Name -> the argument that replaces the call.
 _LEFT_OUT: Final = {"d_as_number": 0, "d_beside": 0, "d_branch": 0, "d_number": 0, "d_text_beside": 1,
                     "d_whole_beside": 1}  # fmt: skip
-_DEPTH_MAX: Final = 8
 _NAME: Final = re.compile(r"\bd_\w+", re.IGNORECASE)
 # Aggregates that the tree knows by name only, as DuckDB calls them.
 _AGGREGATES: Final = frozenset([
@@ -58,6 +56,9 @@ _AGGREGATES: Final = frozenset([
     "d_collect_list", "d_collect_set", "kurtosis", "list", "quantile_cont", "regr_intercept", "regr_slope",
     "stddev_pop", "var_pop",
 ])  # fmt: skip
+AGGREGATE_MACROS: Final = frozenset(
+    ["d_collect_list", "d_collect_set", "d_map_agg", "d_percentile_approx", "d_sum0"]
+)
 # Bounds of one value, whose memory DuckDB does not count: MySQL's packet, and Doris's elements of an array.
 _TEXT_BYTES_MAX: Final = 64 << 20
 _ELEMENTS_MAX: Final = 1_000_000
@@ -201,7 +202,8 @@ d_initcap(x) AS coalesce(list_aggregate(list_transform(
         lambda word: upper(word[1]) || lower(word[2:])), 'string_agg', ''), x);
 d_months_apart(x, y) AS datediff('month', y, x)
     + CASE WHEN x = last_day(x) AND y = last_day(y) THEN 0 ELSE (day(x) - day(y)) / 31.0 END;
-d_months_between(x, y) AS d_months_apart(d_date_of(x), d_date_of(y));
+d_months_between(x, y) AS list_transform([{'x': d_date_of(x), 'y': d_date_of(y)}],
+    lambda d: d_months_apart(d['x'], d['y']))[1];
 d_regexp_count(x, pattern) AS CASE WHEN pattern = '' THEN 0 ELSE len(regexp_extract_all(x, pattern)) END;
 d_repeat(x, n) AS repeat(x, d_times(n, x));
 d_space(n) AS repeat(' ', d_times(n, ' '));
@@ -280,9 +282,9 @@ d_in_base(u, t) AS CASE WHEN u < t THEN to_base(CAST(u AS BIGINT), t)
 d_signed_in_base(u, t) AS CASE WHEN t < 0 AND u > 9223372036854775807
     THEN '-' || d_in_base(18446744073709551616 - u, d_radix(t)) ELSE d_in_base(u, d_radix(t)) END;
 d_conv_of(x, f, t) AS CASE WHEN x <> '' AND d_radix(f) IS NOT NULL AND d_radix(t) IS NOT NULL
-    THEN upper(d_signed_in_base(
-        d_unsigned_of(d_whole_of_digits(x, CAST(d_radix(f) AS HUGEINT)), starts_with(x, '-'), f), t)) END;
-d_conv(x, f, t) AS d_conv_of(trim(CAST(x AS VARCHAR)), f, t);
+    THEN upper(list_transform(list_transform([d_whole_of_digits(x, CAST(d_radix(f) AS HUGEINT))],
+        lambda w: d_unsigned_of(w, starts_with(x, '-'), f)), lambda u: d_signed_in_base(u, t))[1]) END;
+d_conv(x, f, t) AS list_transform([trim(CAST(x AS VARCHAR))], lambda v: d_conv_of(v, f, t))[1];
 d_byte_digits(n) AS CASE WHEN length(hex(n & 4294967295)) % 2 = 1 THEN '0' ELSE '' END
     || hex(n & 4294967295);
 d_count_substrings(x, s) AS CASE WHEN s = '' THEN 0
@@ -326,12 +328,11 @@ d_map_contains_value(m, v) AS list_contains(map_values(m), v);
 d_mask(x) AS regexp_replace(regexp_replace(regexp_replace(x, '[A-Z]', 'X', 'g'), '[a-z]', 'x', 'g'),
     '[0-9]', 'n', 'g');
 d_money_format(x) AS format('{:,.2f}', CAST(x AS DOUBLE));
-d_next_day(d, w) AS CAST(d_moment(CAST(d AS VARCHAR)) AS DATE) + CAST((list_position(
-    ['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2)))
-    - isodow(d_moment(CAST(d AS VARCHAR))) + 6) % 7 + 1 AS INTEGER);
-d_previous_day(d, w) AS CAST(d_moment(CAST(d AS VARCHAR)) AS DATE)
-    - CAST((isodow(d_moment(CAST(d AS VARCHAR)))
-    - list_position(['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2))) + 6) % 7 + 1 AS INTEGER);
+d_weekday_begun(w) AS list_position(['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2)));
+d_next_day(d, w) AS list_transform([d_date_of(d)],
+    lambda x: x + CAST((d_weekday_begun(w) - isodow(x) + 6) % 7 + 1 AS INTEGER))[1];
+d_previous_day(d, w) AS list_transform([d_date_of(d)],
+    lambda x: x - CAST((isodow(x) - d_weekday_begun(w) + 6) % 7 + 1 AS INTEGER))[1];
 d_not_null_or_empty(x) AS x IS NOT NULL AND x <> '';
 d_null_or_empty(x) AS x IS NULL OR x = '';
 d_parse_url(u, p) AS nullif(CASE upper(p)
@@ -364,8 +365,9 @@ d_substring|substr|mid(x, p) AS CASE WHEN p = 0 OR p < -length(CAST(x AS VARCHAR
     (x, p, n) AS CASE WHEN p = 0 OR n <= 0 OR p < -length(CAST(x AS VARCHAR)) THEN ''
     ELSE substring(CAST(x AS VARCHAR), p, n) END;
 d_sum0(x) AS coalesce(sum(x), 0);
-d_timediff(a, b) AS CASE WHEN d_moment(CAST(a AS VARCHAR)) < d_moment(CAST(b AS VARCHAR)) THEN '-' ELSE '' END
-    || d_sec_to_time(abs(date_diff('second', d_moment(CAST(b AS VARCHAR)), d_moment(CAST(a AS VARCHAR)))));
+d_timediff(a, b) AS list_transform([{'a': d_ts_of(a), 'b': d_ts_of(b)}], lambda m:
+    CASE WHEN m['a'] < m['b'] THEN '-' ELSE '' END
+    || d_sec_to_time(abs(date_diff('second', m['b'], m['a']))))[1];
 d_to_iso8601(x) AS CASE WHEN typeof(x) = 'DATE' THEN CAST(x AS VARCHAR)
     ELSE strftime(d_moment(CAST(x AS VARCHAR)), '%Y-%m-%dT%H:%M:%S.%f') END;
 d_to_json(x) AS CAST(to_json(x) AS VARCHAR);
@@ -416,7 +418,7 @@ def called_macros(sql: str, known: Set[str] = frozenset()) -> dict[str, str]:
     if not wanted:
         return {}
     found: dict[str, str] = {}
-    for body in reversed(_bodies()):  # callers before callees
+    for body in reversed(bodies()):  # callers before callees
         name, _, text = body.partition("(")
         if name in wanted:
             found[name] = f"CREATE MACRO {body}"
@@ -428,7 +430,7 @@ def called_macros(sql: str, known: Set[str] = frozenset()) -> dict[str, str]:
 def _zone_readers() -> frozenset[str]:
     """Macros that read the session's time zone, directly or through others."""
     found = {"d_zoned"}
-    for body in _bodies():  # callees before callers
+    for body in bodies():  # callees before callers
         name, _, text = body.partition("(")
         if not found.isdisjoint(_NAME.findall(text)):
             found.add(name)
@@ -454,35 +456,15 @@ def zone_setting(zone: str) -> str:
 
 def macro_names() -> frozenset[str]:
     """Doris names that are macros."""
-    return frozenset(body.partition("(")[0].removeprefix("d_") for body in _bodies()) - INTERNAL
+    return frozenset(body.partition("(")[0].removeprefix("d_") for body in bodies()) - INTERNAL
 
 
 @cache
-def growing_names() -> frozenset[str]:
-    """Macros whose calls bind their arguments more than once, and the calls in these arguments again.
+def bodies() -> list[str]:
+    """Returns the text of each macro behind CREATE MACRO, callees before callers.
 
-    They have several bodies, use an argument twice, or call such a macro.
+    The names and types that `|` separates in the texts above are written out.
     """
-    found: set[str] = set()
-    for body in _bodies():  # callees before callers
-        if _grows(body, found):
-            found.add(body.partition("(")[0])
-    return frozenset(found)
-
-
-def _grows(body: str, known: set[str]) -> bool:
-    if known.intersection(re.findall(r"\bd_\w+", body.partition(") AS ")[2])):
-        return True
-    if re.search(r",\n\s+\(", body):
-        return True
-    head, _, text = body.partition(") AS ")
-    parameters = re.findall(r"\w+", head.partition("(")[2])
-    return any(len(re.findall(rf"\b{name}\b", text)) > 1 for name in parameters)
-
-
-@cache
-def _bodies() -> list[str]:
-    """Writes out the names and types that `|` separates in the texts above."""
     found = []
     for macro in filter(None, map(str.strip, _MACROS.split(";"))):
         names, _, text = macro.partition("(")
@@ -511,43 +493,6 @@ def settle(tree: exp.Expr, *, all_calls: bool = False) -> None:
             node.set("this", f"{name}_of")
         else:
             node.replace(node.expressions[_LEFT_OUT[name]])
-
-
-def check_depth(tree: exp.Expr) -> None:
-    """Checks that calls and conditions are not nested so deeply that binding them would not end.
-
-    Binding copies the arguments of growing calls, and the operand of BETWEEN, IN, NULLIF and CASE x WHEN. A
-    depth is the number of doublings of a node.
-
-    Raises:
-        InvalidInputError: more than `_DEPTH_MAX` of them.
-    """
-    growing = growing_names()
-    depths: dict[int, tuple[int, int]] = {}  # of the node, and of what it copies
-    for node in find_all(tree, exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case):  # outer ones first
-        if isinstance(node, exp.Anonymous) and str(node.this) not in growing:
-            continue
-        below: exp.Expr = node
-        above = node.parent
-        while above is not None and id(above) not in depths and above is not tree:
-            below, above = above, above.parent
-        outside, inside = depths.get(id(above), (0, 0))
-        is_copied = isinstance(above, exp.Anonymous) or below.arg_key == "this"
-        depth = inside if is_copied else outside
-        depths[id(node)] = depth, depth + (_copies(node) - 1).bit_length()
-        if depth >= _DEPTH_MAX:
-            raise InvalidInputError(
-                f"more than {_DEPTH_MAX} functions or conditions are nested within each other; "
-                "compute a part in a subquery or in another column",
-                kind="not_supported",
-            )
-
-
-def _copies(node: exp.Expr) -> int:
-    """Returns how often binding copies the operand of a node, or the arguments of a call."""
-    if isinstance(node, exp.Case):
-        return len(node.args["ifs"]) if node.this is not None else 1
-    return max(len(node.expressions), 2) if isinstance(node, exp.In) else 2
 
 
 def _calls_on_aggregates(tree: exp.Expr) -> set[int]:

@@ -17,6 +17,7 @@ from seqstore.store.sql.parse.nesting import too_deep
 from seqstore.store.sql.parse.sqlglot_adapter import ErrorLevel, SqlglotError, exp, find_all, walk
 from seqstore.store.sql.translate import implicit
 from seqstore.store.sql.translate.calls import EvaluationContext, call
+from seqstore.store.sql.translate.computed_once import compute_once
 from seqstore.store.sql.translate.conversions import (
     DATETIME_NAMES,
     as_cut_moment,
@@ -29,7 +30,7 @@ from seqstore.store.sql.translate.conversions import (
 )
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
-from seqstore.store.sql.translate.macros import check_depth, is_aggregate, settle
+from seqstore.store.sql.translate.macros import is_aggregate, settle
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
@@ -94,7 +95,7 @@ def translate(
                 node.replace(new)
     _move_having(tree)  # aggregates have their names of DuckDB by now
     settle(tree)
-    check_depth(tree)
+    compute_once(tree)
     return kinds
 
 

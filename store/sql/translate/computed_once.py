@@ -1,0 +1,152 @@
+"""Arguments that DuckDB computes once, however often a function uses them.
+
+DuckDB binds an argument of a macro once for each use in the macro's body, and the operand of BETWEEN, IN,
+NULLIF and CASE x WHEN once for each comparison, with the calls in it: nested calls would take time and memory
+that grow exponentially with their depth. An element of a list is computed once by a lambda, so
+
+    f(g(x))  becomes  list_transform([g(x)], LAMBDA v : f(v))[1]
+
+1. Translations of functions that use an argument several times do so with `once`.
+2. `compute_once` goes through a translated tree, outer nodes first, and counts how often each call or
+   condition would be bound. Above `_COPIES_WRAPPED` it has the arguments of the one around it computed once.
+3. A condition with a subquery beside its operand has no such form: what is bound too often is refused.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from seqstore.store.errors import InvalidInputError
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all, walk
+from seqstore.store.sql.translate.argument_copies import argument_copies
+from seqstore.store.sql.translate.calls import call
+from seqstore.store.sql.translate.macros import AGGREGATE_MACROS
+from seqstore.store.sql.translate.value_types import note, type_of
+
+_VALUE: Final = "__once__"  # no name of a column or of a lambda's parameter
+_COPIES_WRAPPED: Final = 4  # below, a lambda costs more than the copies
+_COPIES_MAX: Final = 2_000  # each is bound in 0.1 to 1 ms
+_NODES_MAX: Final = 30  # of an argument that `once` copies
+_SIMPLE: Final = (exp.Literal, exp.Column, exp.Null, exp.Boolean)
+_GROWING: Final = (exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case)
+_NOT_IN_LAMBDAS: Final = (exp.Query, exp.Exists, exp.Window)
+
+
+def once(values: Sequence[exp.Expr], build: Callable[..., exp.Expr]) -> exp.Expr:
+    """Builds an expression that uses values several times.
+
+    Args:
+        build: makes it of as many expressions, and copies those that it uses again.
+    """
+    large = [place for place, value in enumerate(values) if _is_large(value)]
+    if not large:
+        return build(*values)
+    element, references = _element([values[place] for place in large])
+    given = list(values)
+    for place, reference in zip(large, references, strict=True):
+        given[place] = note(reference, type_of(values[place]))
+    return element(build(*given))
+
+
+def _is_large(value: exp.Expr) -> bool:
+    return next(islice(walk(value), _NODES_MAX, None), None) is not None
+
+
+def _is_simple(value: exp.Expr) -> bool:
+    return isinstance(value, _SIMPLE) or (isinstance(value, exp.Interval) and _is_simple(value.this))
+
+
+def compute_once(tree: exp.Expr) -> None:
+    """Runs steps 2 and 3 for a translated tree.
+
+    Raises:
+        InvalidInputError: a call or condition would be bound more than `_COPIES_MAX` times.
+    """
+    nodes = list(find_all(tree, *_GROWING))  # outer ones first
+    if len(nodes) < 2:
+        return
+    macros = argument_copies()
+    copies: dict[int, int] = {}  # how often a node is bound, by its id
+    for node in nodes:
+        if isinstance(node, exp.Anonymous) and str(node.this) not in macros:
+            continue
+        above, bound = _bound(node, tree, copies)
+        if bound > _COPIES_WRAPPED and above is not tree and _wrap(above):
+            _, bound = _bound(node, tree, copies)
+        copies[id(node)] = bound
+        if bound > _COPIES_MAX:
+            raise InvalidInputError(
+                f"conditions are nested so deeply that one would be bound {bound} times, more than "
+                f"{_COPIES_MAX}; compute a part in a subquery or in another column",
+                kind="not_supported",
+            )
+
+
+def _bound(node: exp.Expr, tree: exp.Expr, copies: dict[int, int]) -> tuple[exp.Expr, int]:
+    """Returns the nearest node above that is bound repeatedly, else `tree`, and how often `node` is bound."""
+    below, above = node, node.parent
+    while above is not None and id(above) not in copies and below is not tree:
+        below, above = above, above.parent
+    if above is None or id(above) not in copies:
+        return tree, 1
+    return above, copies[id(above)] * _copies(above, below)
+
+
+def _copies(node: exp.Expr, below: exp.Expr) -> int:
+    """Returns how often binding a node binds one below it."""
+    if isinstance(node, exp.Anonymous):
+        counts, place = argument_copies()[str(node.this)], below.index or 0
+        return counts[place] if place < len(counts) else 1
+    if below.arg_key != "this":
+        return 1
+    if isinstance(node, exp.Case):
+        return len(node.args["ifs"])
+    return max(len(node.expressions), 2) if isinstance(node, exp.In) else 2
+
+
+def _wrap(node: exp.Expr) -> bool:
+    """Has the arguments of a call, or the operand of a condition, computed once; returns whether it could."""
+    if isinstance(node, exp.Anonymous):
+        if str(node.this) in AGGREGATE_MACROS:
+            return False
+        values = [value for value in node.expressions if not _is_simple(value)]
+    else:
+        others = [child for child in node.iter_expressions() if child is not node.this]
+        if any(isinstance(inner, _NOT_IN_LAMBDAS) for child in others for inner in walk(child)):
+            return False
+        values = [node.this]
+    place = exp.null()  # where the node was
+    node.replace(place)
+    references = [exp.null() for _ in values]
+    for value, reference in zip(values, references, strict=True):
+        value.replace(reference)
+    element, elements = _element(values)
+    for reference, named in zip(references, elements, strict=True):
+        reference.replace(named)
+    place.replace(element(node))
+    return True
+
+
+def _element(values: Sequence[exp.Expr]) -> tuple[Callable[[exp.Expr], exp.Expr], list[exp.Expr]]:
+    """Returns what makes an expression of values the element of a list, and the values' names in it."""
+    value = exp.to_identifier(_VALUE, quoted=True)
+    listed, references = values[0], list[exp.Expr]([exp.column(value.copy())])
+    if len(values) > 1:
+        names = [f"{string.ascii_lowercase[n % 26]}{n // 26 or ''}" for n in range(len(values))]
+        pairs = zip(names, values, strict=True)
+        listed = exp.Struct(
+            expressions=[exp.PropertyEQ(this=exp.to_identifier(k), expression=v) for k, v in pairs]
+        )
+        references = [
+            call("struct_extract", exp.column(value.copy()), exp.Literal.string(name)) for name in names
+        ]
+
+    def element(body: exp.Expr) -> exp.Expr:
+        function = exp.Lambda(this=body, expressions=[value], colon=True)
+        found = call("list_transform", call("list_value", listed), function)
+        return call("list_extract", found, exp.Literal.number(1))
+
+    return element, references
