@@ -9,13 +9,12 @@ that grow exponentially with their depth. An element of a list is computed once 
 1. Translations of functions that use an argument several times do so with `once`.
 2. `compute_once` goes through a translated tree, outer nodes first, and counts how often each call or
    condition would be bound. Above `_COPIES_WRAPPED` it has the arguments of the one around it computed once.
-3. A condition with a subquery beside its operand has no such form: what is bound too often is refused.
+3. What has no such form, as an aggregate function, and is bound too often, is refused.
 """
 
 from __future__ import annotations
 
-import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -23,16 +22,16 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all, walk
 from seqstore.store.sql.translate.argument_copies import argument_copies
 from seqstore.store.sql.translate.calls import call
-from seqstore.store.sql.translate.macros import AGGREGATE_MACROS
+from seqstore.store.sql.translate.macros import AGGREGATE_MACROS, is_aggregate
 from seqstore.store.sql.translate.value_types import note, type_of
 
 _VALUE: Final = "__once__"  # no name of a column or of a lambda's parameter
 _COPIES_WRAPPED: Final = 4  # below, a lambda costs more than the copies
 _COPIES_MAX: Final = 2_000  # each is bound in 0.1 to 1 ms
 _NODES_MAX: Final = 30  # of an argument that `once` copies
-_SIMPLE: Final = (exp.Literal, exp.Column, exp.Null, exp.Boolean)
+_CONSTANTS: Final = (exp.Literal, exp.Null, exp.Boolean)
+_VALUES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query, exp.Exists)
 _GROWING: Final = (exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case)
-_NOT_IN_LAMBDAS: Final = (exp.Query, exp.Exists, exp.Window)
 
 
 def once(values: Sequence[exp.Expr], build: Callable[..., exp.Expr]) -> exp.Expr:
@@ -55,10 +54,6 @@ def _is_large(value: exp.Expr) -> bool:
     return next(islice(walk(value), _NODES_MAX, None), None) is not None
 
 
-def _is_simple(value: exp.Expr) -> bool:
-    return isinstance(value, _SIMPLE) or (isinstance(value, exp.Interval) and _is_simple(value.this))
-
-
 def compute_once(tree: exp.Expr) -> None:
     """Runs steps 2 and 3 for a translated tree.
 
@@ -73,26 +68,30 @@ def compute_once(tree: exp.Expr) -> None:
     for node in nodes:
         if isinstance(node, exp.Anonymous) and str(node.this) not in macros:
             continue
-        above, bound = _bound(node, tree, copies)
-        if bound > _COPIES_WRAPPED and above is not tree and _wrap(above):
-            _, bound = _bound(node, tree, copies)
-        copies[id(node)] = bound
+        above, outside, times = _around(node, tree, copies)
+        if outside * times > _COPIES_WRAPPED and times > 1 and above is not tree and _wrap(above):
+            _, outside, times = _around(node, tree, copies)
+        bound = copies[id(node)] = outside * times
         if bound > _COPIES_MAX:
             raise InvalidInputError(
-                f"conditions are nested so deeply that one would be bound {bound} times, more than "
+                f"calls are nested so deeply that one would be bound {bound} times, more than "
                 f"{_COPIES_MAX}; compute a part in a subquery or in another column",
                 kind="not_supported",
             )
 
 
-def _bound(node: exp.Expr, tree: exp.Expr, copies: dict[int, int]) -> tuple[exp.Expr, int]:
-    """Returns the nearest node above that is bound repeatedly, else `tree`, and how often `node` is bound."""
+def _around(node: exp.Expr, tree: exp.Expr, copies: dict[int, int]) -> tuple[exp.Expr, int, int]:
+    """Returns the nearest node above that is in `copies`, else `tree`.
+
+    Returns:
+        Also how often that node is bound, and how often each time it binds `node`.
+    """
     below, above = node, node.parent
     while above is not None and id(above) not in copies and below is not tree:
         below, above = above, above.parent
     if above is None or id(above) not in copies:
-        return tree, 1
-    return above, copies[id(above)] * _copies(above, below)
+        return tree, 1, 1
+    return above, copies[id(above)], _copies(above, below)
 
 
 def _copies(node: exp.Expr, below: exp.Expr) -> int:
@@ -104,20 +103,25 @@ def _copies(node: exp.Expr, below: exp.Expr) -> int:
         return 1
     if isinstance(node, exp.Case):
         return len(node.args["ifs"])
-    return max(len(node.expressions), 2) if isinstance(node, exp.In) else 2
+    if isinstance(node, exp.In):
+        return 1 if node.args.get("query") is not None else max(len(node.expressions), 2)
+    return 2
 
 
 def _wrap(node: exp.Expr) -> bool:
-    """Has the arguments of a call, or the operand of a condition, computed once; returns whether it could."""
+    """Has the arguments of a call, or the operand of a condition, computed once; returns whether it could.
+
+    The lambda reads nothing from outside: older versions of DuckDB lose the tables of a subquery in it.
+    """
     if isinstance(node, exp.Anonymous):
         if str(node.this) in AGGREGATE_MACROS:
             return False
-        values = [value for value in node.expressions if not _is_simple(value)]
+        values = [value for value in node.expressions if not _is_constant(value)]
     else:
         others = [child for child in node.iter_expressions() if child is not node.this]
-        if any(isinstance(inner, _NOT_IN_LAMBDAS) for child in others for inner in walk(child)):
+        if any(child.find(exp.Any, exp.All, exp.In) is not None for child in others):
             return False
-        values = [node.this]
+        values = [node.this, *(value for child in others for value in _values_of(child))]
     place = exp.null()  # where the node was
     node.replace(place)
     references = [exp.null() for _ in values]
@@ -130,18 +134,30 @@ def _wrap(node: exp.Expr) -> bool:
     return True
 
 
+def _is_constant(value: exp.Expr) -> bool:
+    return isinstance(value, _CONSTANTS) or (isinstance(value, exp.Interval) and _is_constant(value.this))
+
+
+def _values_of(tree: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields the columns, aggregates, window functions and subqueries of an expression, outer ones alone."""
+    nodes = [tree]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, _VALUES) or (isinstance(node, exp.Anonymous) and is_aggregate(node)):
+            yield node
+        elif not isinstance(node, exp.Lambda):
+            nodes += node.iter_expressions()
+
+
 def _element(values: Sequence[exp.Expr]) -> tuple[Callable[[exp.Expr], exp.Expr], list[exp.Expr]]:
     """Returns what makes an expression of values the element of a list, and the values' names in it."""
     value = exp.to_identifier(_VALUE, quoted=True)
     listed, references = values[0], list[exp.Expr]([exp.column(value.copy())])
-    if len(values) > 1:
-        names = [f"{string.ascii_lowercase[n % 26]}{n // 26 or ''}" for n in range(len(values))]
-        pairs = zip(names, values, strict=True)
-        listed = exp.Struct(
-            expressions=[exp.PropertyEQ(this=exp.to_identifier(k), expression=v) for k, v in pairs]
-        )
+    if len(values) > 1:  # in a struct without names: DuckDB 1 loses those of a subquery's
+        listed = call("row", *values)
         references = [
-            call("struct_extract", exp.column(value.copy()), exp.Literal.string(name)) for name in names
+            call("struct_extract", exp.column(value.copy()), exp.Literal.number(place))
+            for place in range(1, len(values) + 1)
         ]
 
     def element(body: exp.Expr) -> exp.Expr:

@@ -184,14 +184,64 @@ def test_every_function_and_operator_nests_without_growing(
 
 
 @pytest.mark.parametrize(
-    "nested_form",
-    ["({x} BETWEEN 1 AND (SELECT max(u.num) FROM t u))", "({x} IN (1, 2, 3, (SELECT max(u.num) FROM t u)))"],
+    "text",
+    [
+        "SELECT (SELECT max({parse_url(x, t.txt)|u.txt}) FROM t u) FROM t",
+        "SELECT k, (SELECT count(*) FROM t u WHERE {locate(t.txt, x, t.num)|u.txt} > 0) FROM t ORDER BY k",
+        "SELECT t.k, u.k FROM t JOIN t u ON {locate(t.txt, x, t.num)|u.txt} = 0 ORDER BY 1, 2",
+        "SELECT (SELECT max({(CASE x WHEN t.num THEN 1 WHEN u.num THEN 2 END)|u.num}) FROM t u) FROM t",
+        "SELECT (SELECT max({(x BETWEEN t.num AND 9)|u.num}) FROM t u) FROM t",
+        "SELECT k, {(x BETWEEN 0 AND (SELECT max(u.num) FROM t u))|num} FROM t ORDER BY k",
+        "SELECT k, {(x IN (1, 2, (SELECT max(u.num) FROM t u WHERE u.k = t.k)))|num} FROM t ORDER BY k",
+        "SELECT k, {(CASE x WHEN max(num) THEN 5 ELSE sum(num) OVER () END)|k} FROM t GROUP BY k, num "
+        "ORDER BY k",
+        "SELECT {substring(x, 1)|txt} y, count(*) FROM t GROUP BY {substring(x, 1)|txt} "
+        "HAVING {substring(x, 1)|max(txt)} > '' ORDER BY {substring(x, 1)|txt}",
+        "SELECT k, rank() OVER (ORDER BY {substring(x, 2)|txt}) FROM t ORDER BY k",
+        "SELECT k, array_map(v -> {substring(x, v)|txt}, [1, 2]) FROM t ORDER BY k",
+        "SELECT array_map(v -> {(x BETWEEN v AND 2)|v}, [1, 2]) FROM t",
+        "SELECT array_map(v -> {from_unixtime(x)|v}, [5]) FROM t",
+        "SELECT k FROM t WHERE {substring(x, 1)|txt} IN (SELECT {substring(x, 1)|txt} FROM t) ORDER BY k",
+        "SELECT group_concat(DISTINCT {substring(x, 1)|txt} ORDER BY {substring(x, 1)|txt}) FROM t",
+        "SELECT k, greatest({substring(x, 1)|txt}, (SELECT max(txt) FROM t)) FROM t ORDER BY k",
+    ],
 )
-def test_operands_beside_subqueries_are_refused_beyond_measure(session: Session, nested_form: str) -> None:
-    """Lambdas take no subqueries."""
-    assert isinstance(answer(session, f"SELECT {nested(nested_form, 'num', 3)} FROM t"), list)
+def test_nested_calls_anywhere_in_a_query(
+    session: Session, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The values are those of arguments that are copied."""
+
+    def deep(part: re.Match[str]) -> str:
+        each, value = part[1].split("|")
+        for _ in range(4):
+            value = re.sub(r"\bx\b", lambda _, inner=value: inner, each)
+        return value
+
+    query = re.sub(r"\{([^}]*)\}", deep, text)
+    found = rows_of(session, query)
+    monkeypatch.setattr(translate, "compute_once", lambda _: None)
+    monkeypatch.setattr(computed_once, "_NODES_MAX", 10_000)
+    assert rows_of(session, query + " ") == found
+
+
+def test_a_condition_is_computed_once_by_one_lambda(session: Session, translated: list[exp.Expr]) -> None:
+    """Further calls beside its operand do not have it computed again."""
+    text = nested("({x} IN (1, 2, 3, 4, 5))", "num", 3)
+    others = ", ".join(f"substr(concat(substr(txt, {n}), 1), 1)" for n in range(9))
+    answer(session, f"SELECT ({text} IN ({others})) FROM t")
+    [tree] = translated
+    assert str(tree).upper().count("LIST_TRANSFORM") < 25
+
+
+def rows_of(session: Session, text: str) -> list[Any]:
+    *_, result = session.execute(text)
+    assert result.rows is not None
+    return [tuple(row.values()) for row in result.rows.to_pylist()]
+
+
+def test_calls_that_cannot_be_computed_once_are_refused(session: Session) -> None:
     with pytest.raises(InvalidInputError, match="nested so deeply"):
-        list(session.execute(f"SELECT {nested(nested_form, 'num', 14)} FROM t"))
+        list(session.execute(f"SELECT {nested('collect_list({x})', 'num', 14)} FROM t"))
 
 
 def test_macros_of_duckdb_that_use_an_argument_twice_are_known() -> None:
