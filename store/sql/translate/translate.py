@@ -31,6 +31,7 @@ from seqstore.store.sql.translate.conversions import (
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import is_aggregate, settle
+from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
@@ -81,7 +82,9 @@ def translate(
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
-    _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
+    columns = {name.lower() for relation in relations for name in relation.schema.names}
+    refuse_grown_aliases(tree, columns)
+    _expand_aliases(tree, columns)
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(walk(tree))):

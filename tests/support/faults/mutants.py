@@ -160,6 +160,7 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/store/sql/session",
     ),
     "store/sql/statements/dml.py": ("tests/store/sql/test_*.py", "tests/store/sql/statements"),
+    "store/sql/translate": ("tests/store/sql/translate", "tests/store/sql/test_sandbox.py"),
     "store/sql/write": ("tests/store/sql/test_*.py", "tests/store/sql/statements"),
     "store/transaction": ("tests/store/transaction", "tests/store/conflict", "tests/store/sql/test_dml.py"),
     "store/types": ("tests/store/types", "tests/store/check", "tests/loaders/test_csv.py"),

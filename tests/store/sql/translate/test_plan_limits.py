@@ -170,3 +170,43 @@ def test_too_many_joined_tables_are_refused(session: Session, join: str) -> None
         run(session, f"SELECT count(*) FROM t{joins}")
     with pytest.raises(InvalidInputError, match="at most 100 joined tables in one SELECT, found 101"):
         run(session, f"SELECT count(*) FROM (t{joins})")
+
+
+def doubled_aliases(count: int, first: str = "a % 2") -> str:
+    """Items of a select list that each use the one before twice."""
+    items = [f"{first} AS x0", *(f"(x{n - 1} + x{n - 1}) % 7 AS x{n}" for n in range(1, count))]
+    return ", ".join(items)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT {0} FROM t",
+        "SELECT {0} FROM t GROUP BY a HAVING x15 > 0",
+        "SELECT k FROM t WHERE EXISTS (SELECT {0} FROM u WHERE u.k = t.k)",
+        "WITH c AS (SELECT {0} FROM t) SELECT * FROM c",
+        "SELECT 1 AS x15 UNION ALL SELECT y FROM (SELECT {0}, 1 AS y FROM t) d",
+        "INSERT INTO u SELECT x1, x15 FROM (SELECT {0} FROM t) d",
+    ],
+)
+def test_aliases_that_double_are_refused(session: Session, query: str) -> None:
+    """Sixteen of them took half a minute and a gigabyte."""
+    with pytest.raises(InvalidInputError, match="use of an alias counts"):
+        run(session, query.format(doubled_aliases(16)))
+    if "HAVING" in query:
+        query = query.replace("x15", "x4")
+    run(session, query.replace("x15", "x4").format(doubled_aliases(5)))
+
+
+def test_aliases_in_conditions_count(session: Session) -> None:
+    items = "a + " * 99 + "a AS x"
+    with pytest.raises(InvalidInputError, match="use of an alias counts"):
+        run(session, f"SELECT {items} FROM t ORDER BY {' + '.join(['x'] * 99)}")
+
+
+def test_columns_precede_aliases_and_long_lists_stay_allowed(session: Session) -> None:
+    run(session, "SELECT a + a AS a, a + a AS k, k + k AS a, a + k AS k, k + a AS a FROM t")
+    names = "".join(f"{name} + {name} AS a, " for name in ["a", "k"] * 30)
+    run(session, f"SELECT {names} 1 FROM t")
+    run(session, "SELECT " + ", ".join(f"a + {n} AS y{n}" for n in range(1_000)) + " FROM t")
+    run(session, "SELECT a + 1 AS y, " + ", ".join(f"y + {n} AS z{n}" for n in range(500)) + " FROM t")
