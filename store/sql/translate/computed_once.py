@@ -60,38 +60,40 @@ def compute_once(tree: exp.Expr) -> None:
     Raises:
         InvalidInputError: a call or condition would be bound more than `_COPIES_MAX` times.
     """
-    nodes = list(find_all(tree, *_GROWING))  # outer ones first
-    if len(nodes) < 2:
+    if next(islice(find_all(tree, *_GROWING), 1, None), None) is None:
         return
-    macros = argument_copies()
-    copies: dict[int, int] = {}  # how often a node is bound, by its id
-    for node in nodes:
-        if isinstance(node, exp.Anonymous) and str(node.this) not in macros:
-            continue
-        above, outside, times = _around(node, tree, copies)
-        if outside * times > _COPIES_WRAPPED and times > 1 and above is not tree and _wrap(above):
-            _, outside, times = _around(node, tree, copies)
-        bound = copies[id(node)] = outside * times
-        if bound > _COPIES_MAX:
+    around: dict[int, tuple[exp.Expr | None, int]] = {id(tree): (None, 1)}  # of a node; how often it binds it
+    growing: list[exp.Expr] = []
+    for node in walk(tree):  # outer ones first
+        above = node.parent
+        if node is not tree and above is not None:
+            own = (above, _copies(above, node)) if _is_growing(above) else around[id(above)]
+            around[id(node)] = own
+        if _is_growing(node):
+            growing.append(node)
+    bound: dict[int, int] = {}
+    wrapped: set[int] = set()
+    for node in growing:
+        near, times = around[id(node)]
+        outside = 1 if near is None else bound[id(near)]
+        if near is not None and times > 1 and id(near) not in wrapped:
+            may_wrap = outside * times > _COPIES_WRAPPED and near is not tree
+            if may_wrap and _wrap(near):
+                wrapped.add(id(near))
+        bound[id(node)] = outside if id(near) in wrapped else outside * times
+        if bound[id(node)] > _COPIES_MAX:
             raise InvalidInputError(
-                f"calls are nested so deeply that one would be bound {bound} times, more than "
+                f"calls are nested so deeply that one would be bound {bound[id(node)]} times, more than "
                 f"{_COPIES_MAX}; compute a part in a subquery or in another column",
                 kind="not_supported",
             )
 
 
-def _around(node: exp.Expr, tree: exp.Expr, copies: dict[int, int]) -> tuple[exp.Expr, int, int]:
-    """Returns the nearest node above that is in `copies`, else `tree`.
-
-    Returns:
-        Also how often that node is bound, and how often each time it binds `node`.
-    """
-    below, above = node, node.parent
-    while above is not None and id(above) not in copies and below is not tree:
-        below, above = above, above.parent
-    if above is None or id(above) not in copies:
-        return tree, 1, 1
-    return above, copies[id(above)], _copies(above, below)
+def _is_growing(node: exp.Expr) -> bool:
+    """Returns whether binding a node binds some of the nodes below it repeatedly."""
+    if isinstance(node, exp.Anonymous):
+        return str(node.this) in argument_copies()
+    return isinstance(node, _GROWING)
 
 
 def _copies(node: exp.Expr, below: exp.Expr) -> int:

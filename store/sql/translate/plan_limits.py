@@ -15,8 +15,8 @@ What a CTE has counts as often as the CTE is planned.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Set
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -24,7 +24,7 @@ from typing import Final
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.runtime import cancellation
 from seqstore.store.sql.parse.sqlglot_adapter import Ancestors, exp, find_all, walk
-from seqstore.store.sql.translate.relations import cte_of
+from seqstore.store.sql.translate.relations import Relation, cte_of
 from seqstore.store.sql.translate.scopes import Scopes
 
 _READS_MAX: Final = 1_000
@@ -74,16 +74,20 @@ def refuse_long_plans(tree: exp.Query, scopes: Scopes) -> None:
         _refuse_costly(loads, _CORRELATED_MAX, "correlated subqueries", remedy)
 
 
-def refuse_grown_aliases(tree: exp.Query, columns: Set[str]) -> None:
+def refuse_grown_aliases(tree: exp.Query, relations: Sequence[Relation]) -> None:
     """Refuses a SELECT whose aliases, written out where others use them, DuckDB would plan for minutes.
 
-    Args:
-        columns: the names of columns, in small letters, which precede aliases.
+    Names of the columns of its tables precede aliases.
 
     Raises:
-        InvalidInputError: it would have more than 10,000 values, operators and calls.
+        InvalidInputError: it would have more than 10,000 values, operators and calls, and twice as many as
+            are written.
     """
+    columns_of: defaultdict[int, set[str]] = defaultdict(set)
+    for relation in relations:
+        columns_of[id(relation.node.parent_select)].update(map(str.lower, relation.schema.names))
     for select in find_all(tree, exp.Select):
+        columns = columns_of[id(select)]
         sizes: dict[str, int] = {}
         written = total = 0
         clauses = (select.args.get(name) for name in _WITH_ALIASES)
@@ -96,11 +100,11 @@ def refuse_grown_aliases(tree: exp.Query, columns: Set[str]) -> None:
             written, total = written + own, total + size
             if isinstance(part, exp.Alias) and part.alias.lower() not in columns:
                 sizes.setdefault(part.alias.lower(), size)
-        if total > max(_ALIASED_MAX, 2 * written):
+        most = max(_ALIASED_MAX, 2 * written)  # a long text takes its time
+        if total > most:
             raise InvalidInputError(
-                f"expected a SELECT of at most {_ALIASED_MAX:,} values, operators and calls, found "
-                f"{total:,}: each use of an alias counts with all that it stands for; compute it in a "
-                "subquery",
+                f"expected a SELECT of at most {most:,} values, operators and calls, found {total:,}: each "
+                "use of an alias counts with all that it stands for; compute it in a subquery",
                 kind="query",
             )
 

@@ -82,9 +82,8 @@ def translate(
         rewriter = _REWRITERS.get(type(node))
         return rewriter(node) if rewriter is not None else node
 
-    columns = {name.lower() for relation in relations for name in relation.schema.names}
-    refuse_grown_aliases(tree, columns)
-    _expand_aliases(tree, columns)
+    refuse_grown_aliases(tree, relations)
+    _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
     kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(walk(tree))):

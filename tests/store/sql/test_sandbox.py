@@ -229,7 +229,7 @@ def test_long_arithmetic_is_bound_once(session: Session, operator: str) -> None:
     ],
 )
 def test_what_binding_copies_nests_deeply(session: Session, nested: str) -> None:
-    """Thirty BETWEEN took 22 GB, three CONV an hour, and no interrupt ends the binding of a query."""
+    """Thirty BETWEEN took 22 GB, two CONV 17 s, and no interrupt ends the binding of a query."""
     list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
     deep = "k"
     for _ in range(12):

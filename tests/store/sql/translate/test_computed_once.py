@@ -161,7 +161,7 @@ def bindings(above: exp.Expr, node: exp.Expr) -> int:
 def test_every_function_and_operator_nests_without_growing(
     session: Session, translated: list[exp.Expr]
 ) -> None:
-    """Five levels of months_between took minutes to bind, and twenty of from_unixtime gigabytes."""
+    """Four levels of months_between took 18 s to bind, and eight of from_unixtime 11 s."""
     grown = {}
     for name, forms in [*((name, FORMS) for name in NAMES), *(("", [one]) for one in OPERATORS)]:
         taken = 0

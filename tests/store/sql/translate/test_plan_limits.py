@@ -13,6 +13,8 @@ pytestmark = pytest.mark.sql(
     """
     CREATE TABLE t (k INT NOT NULL, a INT, l ARRAY<INT>) UNIQUE KEY(k);
     CREATE TABLE u (k INT NOT NULL, b INT) UNIQUE KEY(k);
+    CREATE TABLE named (x0 INT NOT NULL, x1 INT, x2 INT, x3 INT, x4 INT, x5 INT, x6 INT, x7 INT, x8 INT)
+        UNIQUE KEY(x0);
     INSERT INTO t VALUES (1, 10, [1, 2]), (2, 20, [3]);
     INSERT INTO u VALUES (1, 1), (2, 2), (3, 3);
     """
@@ -187,6 +189,7 @@ def doubled_aliases(count: int, first: str = "a % 2") -> str:
         "WITH c AS (SELECT {0} FROM t) SELECT * FROM c",
         "SELECT 1 AS x15 UNION ALL SELECT y FROM (SELECT {0}, 1 AS y FROM t) d",
         "INSERT INTO u SELECT x1, x15 FROM (SELECT {0} FROM t) d",
+        "SELECT {0} FROM t WHERE EXISTS (SELECT 1 FROM named)",  # its columns precede none here
     ],
 )
 def test_aliases_that_double_are_refused(session: Session, query: str) -> None:
