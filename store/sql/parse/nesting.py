@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from seqstore.store.errors import InvalidInputError
+
+_LOG: Final = logging.getLogger(__name__)
+_PLACES: Final = 8  # of the code, that the log names
 
 
 def too_deep() -> InvalidInputError:
@@ -20,14 +26,24 @@ def too_deep() -> InvalidInputError:
 def levels_checked() -> Iterator[None]:
     """Refuses what a block cannot walk through because of its depth, such as a UNION of a thousand queries.
 
+    The log has the places of the code that called each other, for a statement that is not nested.
+
     Raises:
         InvalidInputError: instead of RecursionError.
     """
     try:
         yield
     except RecursionError as error:
+        _LOG.warning("a statement ended at the limit of nested calls, in %s", _places(error))
         raise InvalidInputError(
             "expected a less deeply nested statement: it has too many queries or expressions within each "
             "other, or in one UNION; split it",
             kind="query",
         ) from error
+
+
+def _places(error: RecursionError) -> str:
+    """Returns the innermost calls of an error, the last one first, each place once."""
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    places = dict.fromkeys(f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in frames)
+    return ", ".join([*places][:_PLACES])

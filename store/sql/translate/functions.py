@@ -211,6 +211,9 @@ def _made_json(name: str, arguments: list[exp.Expr], _context: EvaluationContext
     return exp.cast(call(name, *arguments), "TEXT")
 
 
+_OF_KEPT_ITEMS: Final = ("array_count", "array_filter", "array_first", "array_last")
+
+
 def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `array_map(x -> .., array)` and its like; in DuckDB the array is the first argument."""
     function, array = arguments
@@ -221,18 +224,19 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationConte
             f"function {name!r}: expected `x -> expression` and one array", kind="bad_argument"
         )
     function.set("colon", True)  # DuckDB's `LAMBDA x : ..`; its arrow is deprecated
-    kept, mapped = call("list_filter", array, function), call("list_transform", array, function)
-    made: dict[str, exp.Expr] = {
-        "array_count": call("len", kept),
-        "array_exists": mapped,
-        "array_filter": kept,
-        "array_first": call("d_element_at", kept, exp.Literal.number(1)),
-        "array_last": call("d_element_at", kept, exp.Neg(this=exp.Literal.number(1))),
-        "array_map": mapped,
-        "array_match_all": call("list_bool_and", mapped),
-        "array_match_any": call("list_bool_or", mapped),
-    }
-    return made[name]
+    found = call("list_filter" if name in _OF_KEPT_ITEMS else "list_transform", array, function)
+    match name:
+        case "array_count":
+            return call("len", found)
+        case "array_first":
+            return call("d_element_at", found, exp.Literal.number(1))
+        case "array_last":
+            return call("d_element_at", found, exp.Neg(this=exp.Literal.number(1)))
+        case "array_match_all":
+            return call("list_bool_and", found)
+        case "array_match_any":
+            return call("list_bool_or", found)
+    return found
 
 
 def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:

@@ -37,6 +37,18 @@ def test_statements_that_are_too_deep_are_refused(session: Session, name: str) -
     assert rows.rows.to_pylist() == [{"k": 1, "v": 2}]
 
 
+def test_the_log_names_the_calls_of_a_statement_that_is_too_deep(
+    session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A statement that is not nested would be a defect of ours."""
+    list(session.execute("CREATE TABLE t (k INT) UNIQUE KEY(k)"))
+    with pytest.raises(InvalidInputError, match="less deeply nested statement"):
+        list(session.execute(_DEEP["union"]))
+    [told] = [record.getMessage() for record in caplog.records if record.name.endswith("nesting")]
+    assert told.startswith("a statement ended at the limit of nested calls, in ")
+    assert 2 <= told.count(".py:") <= 8
+
+
 def test_long_lists_of_conditions_are_no_depth(session: Session) -> None:
     list(session.execute("CREATE TABLE t (k INT, v INT) UNIQUE KEY(k); INSERT INTO t VALUES (1, 2)"))
     text = " OR ".join(f"v = {number}" for number in range(1_600))

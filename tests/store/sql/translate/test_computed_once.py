@@ -29,6 +29,7 @@ FORMS = (
     "{f}({x})", "{f}({x}, {x0})", "{f}({x}, 1)", "{f}({x}, 'a')", "{f}({x}, 1, 2)", "{f}({x}, 'a', 'b')",
     "{f}(1, {x})", "{f}('a', {x})", "{f}(1, {x}, 2)", "{f}('%Y', {x}, {x0})", "{f}(day, 1, {x})",
     "{f}({x}, '%D %X')", "{f}({x}, '$.a', '$.b')", "{f}({x}, '%X%V %W')",
+    "{f}(v -> v > 1, [{x}, 2])", "array_size({f}(v -> v > 1, [{x}, 2]))", "{f}(v -> v = {x0}, [{x}])",
 )  # fmt: skip
 OPERATORS = (
     "{x} + 1", "1 - {x}", "{x} / 2", "{x} DIV 2", "{x} % 2", "-{x}", "NOT {x}", "{x} = '5'", "'5' <=> {x}",
@@ -130,12 +131,21 @@ def translated(monkeypatch: pytest.MonkeyPatch) -> list[exp.Expr]:
     found: list[exp.Expr] = []
 
     def noted(tree: exp.Expr) -> None:
+        assert_is_tree(tree)
         computed_once.compute_once(tree)
+        assert_is_tree(tree)
         found.append(tree)
         raise InvalidInputError("translated")
 
     monkeypatch.setattr(translate, "compute_once", noted)
     return found
+
+
+def assert_is_tree(tree: exp.Expr) -> None:
+    """No node has two places: a change of one would be a change of the other, or of none."""
+    for node in walk(tree):
+        for child in node.iter_expressions():
+            assert child.parent is node, (child.sql(), node.sql())
 
 
 def bound_most(tree: exp.Expr) -> int:
