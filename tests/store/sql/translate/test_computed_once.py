@@ -196,7 +196,7 @@ def test_every_function_and_operator_nests_without_growing(
 @pytest.mark.parametrize(
     "text",
     [
-        "SELECT (SELECT max({parse_url(x, t.txt)|u.txt|2}) FROM t u) FROM t",  # copied four times: 14 s
+        "SELECT (SELECT max({parse_url(x, t.txt)|u.txt|2}) FROM t u) FROM t",  # four levels of copies: 14 s
         "SELECT k, (SELECT count(*) FROM t u WHERE {locate(t.txt, x, t.num)|u.txt} > 0) FROM t ORDER BY k",
         "SELECT t.k, u.k FROM t JOIN t u ON {locate(t.txt, x, t.num)|u.txt} = 0 ORDER BY 1, 2",
         "SELECT (SELECT max({(CASE x WHEN t.num THEN 1 WHEN u.num THEN 2 END)|u.num}) FROM t u) FROM t",
