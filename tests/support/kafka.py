@@ -39,6 +39,7 @@ class Topic:
                 "bootstrap.servers": self.address,
                 "linger.ms": 5,
                 "enable.idempotence": True,
+                "max.in.flight": 1,  # a partition just made may refuse the first batch and take the second
                 "log_level": 0,  # that a broker is away is what some tests are about
             }
         )

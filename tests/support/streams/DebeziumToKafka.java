@@ -39,6 +39,9 @@ public final class DebeziumToKafka {
         kafka.put("bootstrap.servers", properties.getProperty("kafka.bootstrap.servers"));
         admin = Admin.create(kafka);
         kafka.put("enable.idempotence", "true");
+        // A partition that was just made may refuse a producer's first batch and take the second one; the first is
+        // out of order for ever then.
+        kafka.put("max.in.flight.requests.per.connection", "1");
         kafka.put("linger.ms", "5");
         kafka.put("delivery.timeout.ms", "600000");
         kafka.put("max.block.ms", "600000");
