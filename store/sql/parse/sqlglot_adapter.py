@@ -73,6 +73,28 @@ def find_all(tree: exp.Expr, *kinds: type[_Node]) -> Iterator[_Node]:
     return (node for node in walk(tree) if isinstance(node, kinds))
 
 
+def separate_children(node: exp.Expr, seen: set[int]) -> None:
+    """Gives each child of a node its place here and no other one: a child that has another is copied.
+
+    Args:
+        seen: ids of the nodes that have a place; those of the children are added.
+    """
+    for name, value in node.args.items():
+        if isinstance(value, exp.Expr):
+            node.args[name] = _placed(value, node, name, None, seen)
+        elif isinstance(value, list):
+            for index, child in enumerate(value):
+                if isinstance(child, exp.Expr):
+                    value[index] = _placed(child, node, name, index, seen)
+
+
+def _placed(child: exp.Expr, node: exp.Expr, name: str, index: int | None, seen: set[int]) -> exp.Expr:
+    own = child.copy() if id(child) in seen else child
+    own.parent, own.arg_key, own.index = node, name, index
+    seen.add(id(own))
+    return own
+
+
 class Ancestors:
     """The nearest nodes of some kinds above others, in a tree whose nodes stay where they are.
 

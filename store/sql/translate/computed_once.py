@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all, walk
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all, separate_children, walk
 from seqstore.store.sql.translate.argument_copies import argument_copies
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.macros import AGGREGATE_MACROS, is_aggregate
@@ -64,7 +64,9 @@ def compute_once(tree: exp.Expr) -> None:
         return
     around: dict[int, tuple[exp.Expr | None, int]] = {id(tree): (None, 1)}  # of a node; how often it binds it
     growing: list[exp.Expr] = []
+    seen = {id(tree)}
     for node in walk(tree):  # outer ones first
+        separate_children(node, seen)
         above = node.parent
         if node is not tree and above is not None:
             own = (above, _copies(above, node)) if _is_growing(above) else around[id(above)]
