@@ -12,6 +12,8 @@ from seqstore.store.errors import InvalidInputError
 
 _LOG: Final = logging.getLogger(__name__)
 _PLACES: Final = 8  # of the code, that the log names
+_LINES_MAX: Final = 100  # of the log: statements that are sent again and again must not fill the disk
+_told: Final[set[str]] = set()
 
 
 def too_deep() -> InvalidInputError:
@@ -26,7 +28,8 @@ def too_deep() -> InvalidInputError:
 def levels_checked() -> Iterator[None]:
     """Refuses what a block cannot walk through because of its depth, such as a UNION of a thousand queries.
 
-    The log has the places of the code that called each other, for a statement that is not nested.
+    The log has the places of the code that called each other, for a statement that is not nested; the same
+    places once in a process.
 
     Raises:
         InvalidInputError: instead of RecursionError.
@@ -34,7 +37,10 @@ def levels_checked() -> Iterator[None]:
     try:
         yield
     except RecursionError as error:
-        _LOG.warning("a statement ended at the limit of nested calls, in %s", _places(error))
+        places = _places(error)
+        if places not in _told and len(_told) < _LINES_MAX:
+            _told.add(places)
+            _LOG.warning("a statement ended at the limit of nested calls, in %s", places)
         raise InvalidInputError(
             "expected a less deeply nested statement: it has too many queries or expressions within each "
             "other, or in one UNION; split it",
