@@ -15,9 +15,7 @@ from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.catalog.workload_groups import NORMAL, USER_GROUP, USER_MEMORY, WorkloadGroup
 from seqstore.store.ddl.views import View
 from seqstore.store.errors import AccessDeniedError, InvalidInputError
-from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.read.store_snapshot import StoreSnapshot
-from seqstore.store.read.tablets import Tablets
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.held_memory import HeldMemory
 from seqstore.store.runtime.internal import internal
@@ -34,11 +32,12 @@ from seqstore.store.sql.session.running_statement import LONG_TEXT, RunningState
 from seqstore.store.sql.session.server_context import ServerContext
 from seqstore.store.sql.session.session_transaction import SessionTransaction
 from seqstore.store.sql.session.statement_kind import kind_of, parse
+from seqstore.store.sql.session.statement_versions import StatementVersions
 from seqstore.store.sql.session.system_tables import view_schema
 from seqstore.store.sql.session.variables import Variables
 from seqstore.store.sql.session.workload import LIMITED
 from seqstore.store.sql.translate.calls import EvaluationContext, Moment, zone_of
-from seqstore.store.sql.translate.relations import Readable, Version, mentioned_tables
+from seqstore.store.sql.translate.relations import mentioned_tables
 from seqstore.store.sql.translate.views import tables_behind
 from seqstore.store.sql.write.changed_rows import OpenQuery
 from seqstore.store.store import Store
@@ -310,7 +309,7 @@ class Session:
             trees: the queries, where they are a statement outside of a transaction.
         """
         with ExitStack() as held:
-            versions = _StatementVersions(self, held, target, self._moment(target, trees, held))
+            versions = StatementVersions(self, held, target, self._moment(target, trees, held))
             now, show_hidden = self._clock(), names.SHOW_HIDDEN_COLUMNS in self.variables.on
 
             @cache
@@ -341,7 +340,7 @@ class Session:
             return target.transaction.moment
         if self.transaction is not None:
             return self.transaction.moment
-        # The tables of a view join a moment when the view is found (_StatementVersions.find_view).
+        # The tables of a view join a moment when the view is found (StatementVersions.find_view).
         trees = list(trees)
         if sum([len(list(find_all(tree, exp.Table))) for tree in trees]) < 2:
             return None
@@ -526,79 +525,3 @@ class Session:
     def moment(self) -> Moment:
         """Returns the present time in the session's time zone."""
         return Moment.at(self._clock(), self.variables.zone)
-
-
-class _StatementVersions:
-    """The version of each table that one statement reads, held until the statement ends.
-
-    `logged` holds tables whose transaction remembers the reads, by `id` of the snapshot.
-    """
-
-    def __init__(
-        self,
-        session: Session,
-        held: ExitStack,
-        target: TransactionTable | None,
-        moment: StoreSnapshot | None,
-    ) -> None:
-        self.logged: dict[int, TransactionTable] = {}
-        self._session = session
-        self._held = held
-        self._target = target
-        self._moment = moment
-        self._opened: dict[tuple[str, Version], Readable] = {}
-
-    def open(self, table: st.TableName, version: Version, view: str = "") -> Readable:
-        """Opens a table at a version; all mentions of the two share one snapshot.
-
-        Args:
-            view: names the table, and its privilege is the one that counts; empty for the statement itself.
-        """
-        session = self._session
-        if session.is_system(table):
-            return system_tables.open_system_table(table.name, session)
-        name = session.full_name(table)
-        if not view:
-            session.require("SELECT", name)
-        found = self._opened.get((name, version))
-        if found is None:
-            number = version
-            if isinstance(number, datetime):
-                number = session.store.table(name).version_as_of(session.in_zone(number))
-            if isinstance(number, Tablets):
-                found = self._of_tablets(name, number)
-            else:
-                found = self._snapshot(name, number)
-            self._opened[name, version] = found
-        return found
-
-    def _of_tablets(self, name: str, tablets: Tablets) -> Readable:
-        found = self._snapshot(name, tablets.version)
-        return found.of_tablets(tablets) if isinstance(found, Snapshot) else found
-
-    def newest(self, table: Table) -> int:
-        """Returns the version of a table that the statement reads."""
-        return self._moment.version(table) if self._moment is not None else table.version
-
-    def find_view(self, table: st.TableName, within: str) -> tuple[str, View] | None:
-        """Finds the view of a name; the tables that it reads are read as of one moment."""
-        session = self._session
-        found = session.find_view(table, within)
-        is_alone = self._target is None and session.transaction is None
-        if found is not None and self._moment is None and is_alone:
-            self._moment = self._held.enter_context(session.store.snapshot())
-        return found
-
-    def _snapshot(self, name: str, version: int | None) -> Readable:
-        table, transaction = self._target, self._session.transaction
-        if table is None or table.name != name:
-            if transaction is None:
-                stored = self._session.store.table(name)
-                if self._moment is not None and version is None:
-                    return self._moment.of(stored)
-                return self._held.enter_context(stored.snapshot(version))
-            table = transaction.table(name)
-        snapshot = table.snapshot(version)
-        if version is None:
-            self.logged[id(snapshot)] = table
-        return snapshot
