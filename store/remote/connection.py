@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -37,6 +38,9 @@ from seqstore.store.runtime.forks import new_lock
 
 RETRY_SECONDS: Final = 30.0
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_FLIGHT: Final = re.compile(
+    r"^Flight returned \w+ error, with message: (failed to connect to all addresses; last error: \w+: )?"
+)
 _numbers: Final = itertools.count(1)
 
 
@@ -96,14 +100,22 @@ class Connection:
 
     Args:
         retry_seconds: how long a lost server is tried again before a call fails.
+        is_known: another process has reached the server, so it is tried again from the first call on.
+
+    Raises:
+        UnavailableError: no server answers, and none is known to.
     """
 
-    def __init__(self, address: Address, retry_seconds: float = RETRY_SECONDS) -> None:
+    def __init__(
+        self, address: Address, retry_seconds: float = RETRY_SECONDS, *, is_known: bool = False
+    ) -> None:
         self.address = address
         self.retry_seconds = retry_seconds
         self._lock = new_lock()
         self._link: Link | None = None
         self._is_closed = False
+        if is_known:
+            return
         try:
             self.link()
         except BROKEN as error:
@@ -315,4 +327,6 @@ def _sent_error(error: Exception) -> Mapping[str, Any] | None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].partition(". gRPC client debug context")[0]
+    """Returns the message of an error without what Flight and gRPC put around it."""
+    text = str(error).strip().partition("\n")[0].partition(". gRPC client debug context")[0]
+    return _FLIGHT.sub("", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -31,6 +32,7 @@ _KEEPALIVE: Final = [
     ("grpc.keepalive_permit_without_calls", 0),
 ]
 _SECONDS: Final = 10.0  # for what the server answers at once
+_LOGIN_PAUSES: Final = (0.1, 0.5)
 
 
 class Link:
@@ -76,12 +78,31 @@ class Link:
                 "the user's password; run the job again",
                 kind="bad_password",
             )
-        user, password = self._address.user, self._address.password
+        for pause in (*_LOGIN_PAUSES, None):
+            try:
+                self._token = self._given_token()
+                return
+            except flight.FlightInternalError:
+                self._require_server()
+                if pause is None:
+                    raise
+                time.sleep(pause)
+
+    def _given_token(self) -> tuple[bytes, bytes]:
         limit = flight.FlightCallOptions(timeout=_SECONDS)
         try:
-            self._token = self._client.authenticate_basic_token(user, password, options=limit)
+            found: tuple[bytes, bytes] = self._client.authenticate_basic_token(
+                self._address.user, self._address.password, options=limit
+            )
         except flight.FlightUnauthenticatedError as error:
             raise AccessDeniedError(_plain(error), kind="bad_password") from error
+        return found
+
+    def _require_server(self) -> None:
+        """Raises what gRPC says of a server that cannot be reached: a login that breaks does not tell why."""
+        sent = flight.Action(requests.OPEN, packed({"protocol": PROTOCOL}))
+        with suppress(flight.FlightUnauthenticatedError):  # it answers, and wants the login first
+            list(self._client.do_action(sent, flight.FlightCallOptions(timeout=_SECONDS / 2)))
 
     @property
     def token(self) -> str:

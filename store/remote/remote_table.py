@@ -107,7 +107,7 @@ class RemoteTable(Handle, Table):
 
     @property
     def _place(self) -> TaskPlace:
-        return TaskPlace(self.connection.task_address(), self.name, self.id)
+        return TaskPlace(self.connection.task_address(), self.name, self.id, self.connection.retry_seconds)
 
     def snapshot(self, version: int | None = None) -> RemoteSnapshot:
         """Opens a version for reading, the newest when None; see `Table.snapshot`.

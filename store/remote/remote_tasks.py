@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from seqstore.store.errors import StoreError
 from seqstore.store.remote.address import Address
-from seqstore.store.remote.connection import Connection, Request
+from seqstore.store.remote.connection import RETRY_SECONDS, Connection, Request
 from seqstore.store.remote.handles import Handle
 from seqstore.store.remote.sent_rows import parts_of
 
@@ -28,16 +28,18 @@ class TaskPlace:
     Attributes:
         address: of the server, with a token.
         name, id: of the table.
+        retry_seconds: how long a lost server is tried again, from the begin of a task on.
     """
 
     address: Address
     name: str
     id: int
+    retry_seconds: float = RETRY_SECONDS
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
         """Yields a connection for one task."""
-        connection = Connection(self.address)
+        connection = self._new_connection()
         try:
             yield connection
         finally:
@@ -53,7 +55,7 @@ class TaskPlace:
         Raises:
             UnavailableError: the server cannot be reached, or is lost while the rows are read.
         """
-        connection = Connection(self.address)
+        connection = self._new_connection()
         try:
             reader = connection.reader(self.request(name, arguments))
         except BaseException:
@@ -68,6 +70,9 @@ class TaskPlace:
                 connection.close()
 
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def _new_connection(self) -> Connection:
+        return Connection(self.address, self.retry_seconds, is_known=True)
 
 
 @dataclass(frozen=True)

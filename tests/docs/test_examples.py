@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -80,10 +81,10 @@ PLAIN_PAGES: Final = [
 
 def run_page(page: str, directory: Path) -> None:
     """Runs the blocks of a page whose needs are met in a directory, which is the current one."""
-    reader = Reader(directory)
-    for block in BLOCKS[page]:
-        if block.file or (block.kind in RUNNABLE and (page, block.needs) not in UNMET):
-            reader.run(block)
+    with contextlib.closing(Reader(directory)) as reader:
+        for block in BLOCKS[page]:
+            if block.file or (block.kind in RUNNABLE and (page, block.needs) not in UNMET):
+                reader.run(block)
     unmet = [block for block in BLOCKS[page] if (page, block.needs) in UNMET]
     assert reader.runs + len(unmet) == sum(block.kind in RUNNABLE for block in BLOCKS[page])
 

@@ -130,6 +130,13 @@ class Reader:
         if block.kind == "console" or block.output is not None:
             assert _comparable(printed) == _comparable(expected), f"line {block.line}: printed\n{printed}"
 
+    def close(self) -> None:
+        """Ends processes that a page has started and not ended, as one does whose block has failed."""
+        for value in self._names.values():
+            if isinstance(value, subprocess.Popen):
+                with value:
+                    value.kill()
+
     def _with_ports(self, text: str) -> str:
         for written, used in self._ports.items():
             text = text.replace(written, used)

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyarrow import flight
 
 from seqstore import (
     AccessDeniedError,
@@ -32,9 +33,11 @@ from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.remote import client_sessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
 from seqstore.store.remote import sent_rows
+from seqstore.store.remote.link import Link
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
 from tests.support.certificates import write_certificate
+from tests.support.http_server import serving
 from tests.support.remote.server import client
 from tests.support.rows import rows_of, schema_of
 
@@ -377,9 +380,33 @@ def test_a_connection_is_encrypted_where_the_server_has_a_certificate(store: Sto
     server.stop()
 
 
-def test_a_port_without_a_server_is_an_error_at_once() -> None:
-    with pytest.raises(UnavailableError, match="no server answers"):
-        Store.connect("seqstore://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("host", "reason"),
+    [("127.0.0.1:1", "Connection refused"), ("no-such-host.invalid:1", "no-such-host.invalid")],
+)
+def test_a_port_without_a_server_is_an_error_at_once(host: str, reason: str) -> None:
+    """Of each of them Arrow's login said that it could not finish writing before closing."""
+    with pytest.raises(UnavailableError, match=f"{host}: no server answers: .*{reason}"):
+        Store.connect(f"seqstore://{host}")
+
+
+def test_a_port_of_another_protocol_is_an_error_at_once(store: Store) -> None:
+    with serving(store) as http, pytest.raises(UnavailableError, match=r"no server answers: .*HTTP/2"):
+        Store.connect(http.address.replace("http://", "seqstore://"))
+
+
+def test_a_login_that_breaks_is_tried_again(server: FlightSqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, broken = Link._given_token, [flight.FlightInternalError("Could not finish writing")]
+
+    def once_broken(link: Link) -> tuple[bytes, bytes]:
+        if broken:
+            raise broken.pop()
+        return given(link)
+
+    monkeypatch.setattr(Link, "_given_token", once_broken)
+    with client(server) as remote:
+        assert remote.databases() == ["db"]
+    assert broken == []
 
 
 @pytest.mark.parametrize("url", ["seqstore://h", "http://h:1", "seqstore://u@h:1", "seqstore://h:1/x", "h:1"])

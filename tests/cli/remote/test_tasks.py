@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,11 +23,12 @@ from seqstore import (
     Settings,
     Store,
     Table,
+    UnavailableError,
     VersionExpiredError,
 )
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
-from seqstore.store.remote.remote_store import RemoteStore
+from seqstore.store.remote.remote_store import RemoteStore, connect
 from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.remote.remote_tasks import RemoteRows
 from tests.support.remote.cut_proxy import CutProxy
@@ -263,6 +265,38 @@ def test_a_lost_reply_of_a_part_is_met(remote: RemoteStore, server: FlightSqlSer
     finally:
         proxy.close()
     assert stored.count() == 3
+
+
+def test_a_task_that_begins_while_its_server_is_out_of_reach_waits(
+    server: FlightSqlServer, stored: Table
+) -> None:
+    """It failed at once, where a call of the same program is tried again for half a minute."""
+    proxy = CutProxy(server.port)
+    try:
+        with Store.connect(f"seqstore://127.0.0.1:{proxy.port}") as through:
+            table = through.table("db.t")
+            write, [read] = elsewhere(table.write_task()), elsewhere(table.scan_tasks())
+            works = (lambda: len(write.run(rows(3)).parts) == 1, lambda: len(read.read().read_all()) == 2)
+            for is_done in works:
+                proxy.cut(refuse=True)
+                joining = threading.Timer(0.5, proxy.cut)
+                joining.start()
+                assert is_done()
+                joining.join()
+    finally:
+        proxy.close()
+
+
+def test_a_task_whose_server_stays_away_fails(server: FlightSqlServer, stored: Table) -> None:
+    proxy = CutProxy(server.port)
+    try:
+        with connect(f"seqstore://127.0.0.1:{proxy.port}", retry_seconds=0.2) as through:
+            task = elsewhere(through.table("db.t").write_task())
+            proxy.cut(refuse=True)
+            with pytest.raises(UnavailableError, match="no server answers"):
+                task.run(rows(3))
+    finally:
+        proxy.close()
 
 
 def test_a_server_that_stops_ends_the_loads_of_jobs(store: Store, stored: Table) -> None:
