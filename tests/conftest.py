@@ -88,9 +88,14 @@ def _starts_spark(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish() -> None:
-    """Collections of garbage leave out the collected tests, which are there until the end."""
+    """Collections of garbage leave out the collected tests, which are there until the end.
+
+    The short form has a tenth as many: they took a twelfth of its processor time.
+    """
     gc.freeze()
     gc.enable()
+    if form() != ALL:
+        gc.set_threshold(7_000)
 
 
 def pytest_unconfigure() -> None:

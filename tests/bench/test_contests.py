@@ -95,7 +95,7 @@ WITH_EVERY_PEER = ("ycsb_a_8", "small_loads_8")
 FEW = [name for name in CONTESTS if not name.endswith("_64") and name not in (*_ALIKE, *WITH_EVERY_PEER)]
 
 
-@pytest.mark.family(4)
+@pytest.mark.family(2)
 @pytest.mark.parametrize("name", list(CONTESTS) if form() == ALL else FEW)
 def test_all_that_take_part_end_right(site: Site, name: str) -> None:
     site.peers = ("sqlite", "duckdb-pk")

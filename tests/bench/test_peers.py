@@ -49,7 +49,7 @@ def states(name: str, script: Script, path: Path) -> list[str]:
         peer.close()
 
 
-@pytest.mark.family(16)
+@pytest.mark.family(8)
 @pytest.mark.parametrize(("name", "script"), PAIRS)
 def test_the_end_state_equals_the_oracle(name: str, script: str, tmp_path: Path) -> None:
     made = SCRIPTS[script]()

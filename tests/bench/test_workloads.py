@@ -74,6 +74,7 @@ def test_growth_is_measured_against_a_smaller_table(site: Site) -> None:
     assert "seqstore at 0.0005 M stored" in names
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("name", GROWTH)
 def test_growth_workloads_reach_the_state_of_the_oracle_at_every_size(site: Site, name: str) -> None:
     [result] = run_workloads(site, [GROWTH[name]])

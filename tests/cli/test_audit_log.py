@@ -134,7 +134,7 @@ SECRETS = [
 ]
 
 
-@pytest.mark.family(8)
+@pytest.mark.family(4)
 @pytest.mark.parametrize("text", SECRETS)
 def test_no_line_has_a_password_or_a_secret(store: Store, folder: Path, text: str) -> None:
     """Also where the statement is wrong: its grammar does not tell which literal is the password."""

@@ -303,7 +303,7 @@ def test_guesses_at_the_same_time_are_ten_too(store: Store, users: None, protoco
         assert "blocked" in guess(port, "ann", "ann")
 
 
-@pytest.mark.family(4)
+@pytest.mark.family(2)
 @each_protocol
 @pytest.mark.parametrize("known_from", ["127.0.0.1", "127.0.0.2"])
 def test_a_blocked_address_does_not_learn_a_password_that_matched_before(

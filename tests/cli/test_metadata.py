@@ -208,7 +208,7 @@ def learnt(found: str, database: str) -> str:
     return re.sub(r"\d+", "0", named)
 
 
-@pytest.mark.family(24)
+@pytest.mark.family(8)
 @pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE])
 def test_a_hidden_database_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
     answers = []
@@ -230,7 +230,7 @@ def test_every_statement_that_reads_is_tried() -> None:
         assert type(parse(text.format(db="x"))[0]).__name__ == name
 
 
-@pytest.mark.family(12)
+@pytest.mark.family(6)
 @pytest.mark.parametrize("table", system_table_names())
 def test_no_system_table_tells_a_hidden_name(port: int, table: str) -> None:
     """processlist, user_privileges and schema_privileges had the rows of all users."""
@@ -281,7 +281,7 @@ VIEWS = [
 ]
 
 
-@pytest.mark.family(24)
+@pytest.mark.family(12)
 @pytest.mark.parametrize("text", [*STATEMENTS.values(), *MORE, *VIEWS])
 def test_a_hidden_table_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
     """Tables, views, loads and jobs of a database in which the user may see another table."""

@@ -158,7 +158,7 @@ def clients_of(kind: str, path: Path, *, with_writer: bool) -> Iterator[list[His
             client.close()
 
 
-@pytest.mark.family(5)
+@pytest.mark.family(3)
 @pytest.mark.parametrize("planted", [None, *PLANTED])
 @pytest.mark.parametrize("kind", [PYTHON, MYSQL, HTTP])
 def test_the_checker_finds_planted_faults(

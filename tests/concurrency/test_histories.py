@@ -108,6 +108,7 @@ PLANTED: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("planted", PLANTED)
 def test_interleaved_histories_find_planted_faults_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str

@@ -40,6 +40,7 @@ def write_and_read(path: Path, seed: int, loads: int, *, handles: int) -> None:
         contention.assert_replayed(table, done, [future.result() for future in reading])
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("handles", [1, 3])
 def test_writers_of_the_same_keys_agree_with_a_replay(tmp_path: Path, handles: int) -> None:
     write_and_read(tmp_path / "data", new_seed(), 10, handles=handles)

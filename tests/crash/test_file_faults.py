@@ -48,7 +48,7 @@ def points_of(kinds: list[str], fault: str) -> list[int]:
     return [number for number, kind in enumerate(kinds, 1) if kind in FAULTS[fault].kinds]
 
 
-@pytest.mark.family(12)
+@pytest.mark.family(8)
 @pytest.mark.parametrize("work", WORKS)
 def test_a_fault_in_a_file_operation_loses_and_halves_nothing(server: FaultServer, work: str) -> None:
     seed = new_seed()

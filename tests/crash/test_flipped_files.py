@@ -175,7 +175,7 @@ def test_a_flipped_bit_of_a_local_copy_of_an_object_shows_no_wrong_row(tmp_path:
     chosen = random.Random(seed)
     copies = [each for each in (path / "cache").rglob("*") if each.is_file() and each.stat().st_size]
     assert copies
-    for _ in range(FLIPS):
+    for _ in range(by_form(8, 100)):
         file = chosen.choice(copies)
         data = file.read_bytes()
         place, bit = chosen.randrange(len(data)), chosen.randrange(8)

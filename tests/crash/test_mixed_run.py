@@ -151,7 +151,7 @@ def run(tmp_path: Path, seconds: float) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(300)
 def test_a_few_seconds_of_everything_at_once(tmp_path: Path) -> None:
-    run(tmp_path, by_form(2, 6))
+    run(tmp_path, by_form(1, 6))
 
 
 @pytest.mark.torture

@@ -125,6 +125,7 @@ def loaded(session: Session, store: Store, file_format: str, messages: list[Row]
     assert reply["Status"] == "Success", reply["Message"]
 
 
+@pytest.mark.family(3)
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(seed=st.integers(0, 2**32))
 @settings(max_examples=by_form(2, 12))

@@ -207,6 +207,7 @@ def test_faulty_arrays_have_the_reasons_of_documents(seed: int) -> None:
         check_array(spoiled(rng, "[" + ",".join(document(rng) for _ in range(4)) + "]"), 300)
 
 
+@pytest.mark.family(10)
 @pytest.mark.parametrize(
     "text",
     [
@@ -240,6 +241,7 @@ def test_plain_arrays_are_not_parsed_as_one_document(monkeypatch: pytest.MonkeyP
     assert [place[0] for place in found["places"]] == [1, 2]
 
 
+@pytest.mark.family(16)
 @pytest.mark.parametrize("line", BROKEN)
 def test_a_faulty_line_costs_no_other_line(line: str) -> None:
     others = [b'{"k":1,"a":2.50}', b'{"k":3,"a":null}']
@@ -259,6 +261,7 @@ def test_numbers_keep_every_digit_that_a_double_would_lose() -> None:
         assert row[1] == text
 
 
+@pytest.mark.family(12)
 @pytest.mark.parametrize("sign", ["", "-"])
 @pytest.mark.parametrize("length", range(4, 24))
 def test_zeros_at_the_end_stay_where_a_number_is_too_long_for_a_double(length: int, sign: str) -> None:

@@ -44,6 +44,7 @@ def is_gone(handle: weakref.ref[Table]) -> bool:
     return handle() is None
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("way", ["drop", "replace", "drop of the database", "SQL"])
 def test_a_dropped_table_leaves_nothing_in_memory(store: Store, make_table: MakeTable, way: str) -> None:
     handle = dropped_soon(make_table)

@@ -25,6 +25,7 @@ from tests.support.console.browser import (
     WIDTHS,
     browser,
     log_in,
+    logged_in,
     page_of,
     reason_without,
     show,
@@ -58,10 +59,16 @@ def chromium() -> Iterator[Any]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def login(chromium: Any, shop: tuple[Client, Store]) -> Any:
+    return logged_in(chromium, shop[0])
+
+
 @pytest.fixture
-def page(chromium: Any, client: Client) -> Iterator[Any]:
-    with page_of(chromium, client) as opened:
-        log_in(opened)
+def page(chromium: Any, client: Client, login: Any) -> Iterator[Any]:
+    """Logged in, and ready."""
+    with page_of(chromium, client, state=login) as opened:
+        opened.wait_for_selector("main[data-ready]")
         yield opened
 
 

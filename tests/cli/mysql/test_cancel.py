@@ -85,7 +85,7 @@ def busy(connection: Any) -> list[int]:
     return [number for (number,) in shown if number != own]
 
 
-@pytest.mark.family(5)
+@pytest.mark.family(3)
 @every_statement
 def test_kill_query_ends_a_statement_and_leaves_its_connection(root: Any, connect: Any, text: str) -> None:
     """The interrupt went to a connection of DuckDB that ran nothing."""
@@ -111,7 +111,7 @@ def test_kill_connection_ends_the_statement_too(root: Any, connect: Any, word: s
         ask(running.connection, "SELECT 1")
 
 
-@pytest.mark.family(4)
+@pytest.mark.family(2)
 @every_statement
 def test_a_statement_ends_at_its_timeout(root: Any, connect: Any, text: str) -> None:
     """`query_timeout` was accepted and remembered, and ended nothing."""

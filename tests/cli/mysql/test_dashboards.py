@@ -103,6 +103,7 @@ def test_every_statement_of_a_tool_is_answered(connect: Any, tool: str) -> None:
         cursor.fetchall()
 
 
+@pytest.mark.family(8)
 @pytest.mark.parametrize("expression", TIMES)
 def test_a_grain_of_time_has_its_value(connect: Any, expression: str) -> None:
     cursor = connect().cursor()

@@ -68,6 +68,7 @@ def test_a_query_has_parameters(adbc: Any) -> None:
         assert cursor.fetchall() == [(3, "it's ?"), (4, "it's ?")]
 
 
+@pytest.mark.family(4)
 @pytest.mark.parametrize(
     ("kind", "value"),
     [

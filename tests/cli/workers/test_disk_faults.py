@@ -54,6 +54,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("kind", KINDS if form() == ALL else KINDS[:2])
 def test_a_fault_of_every_worker_loses_and_repeats_nothing(tmp_path: Path, library: Path, kind: str) -> None:
     seed = new_seed()

@@ -263,7 +263,7 @@ VOLATILE = {
 }
 
 
-@pytest.mark.family(24)
+@pytest.mark.family(12)
 @pytest.mark.parametrize("route", REQUESTS, ids=" ".join)
 def test_every_route_has_one_answer_in_all_workers(
     server: WorkerServer, places: list[int], route: tuple[str, str]
@@ -315,6 +315,7 @@ STATEMENTS = [
 ]
 
 
+@pytest.mark.family(6)
 @pytest.mark.parametrize("statement", STATEMENTS)
 def test_statements_of_the_whole_server_have_one_answer(
     server: WorkerServer, places: list[int], statement: str

@@ -257,6 +257,7 @@ TYPES: list[tuple[Any, Any, str, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.family(8)
 @pytest.mark.parametrize(("kind", "value", "column", "expected"), TYPES, ids=lambda each: str(each)[:40])
 def test_every_type_becomes_the_value_of_its_column(
     load: Load, session: Session, registry: RegistryServer, kind: Any, value: Any, column: str, expected: Any

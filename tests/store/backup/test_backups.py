@@ -394,6 +394,7 @@ def test_backups_of_two_databases_into_one_place_do_not_disturb_each_other(
     assert not left.exists()
 
 
+@pytest.mark.family(5)
 @pytest.mark.parametrize("name", ["../1/x", "../../../outside", "/tmp/x", "0", "."])
 @pytest.mark.parametrize("field", ["id", "file", "home"])
 def test_a_manifest_with_odd_names_of_files_restores_nothing(

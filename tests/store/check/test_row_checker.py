@@ -215,6 +215,7 @@ ROUND_TRIPS: list[tuple[str, list[Any]]] = [
 ]
 
 
+@pytest.mark.family(34)
 @pytest.mark.parametrize(
     "layout", ["inline", "arrow none", "arrow lz4", "arrow zstd", "parquet zstd", "parquet lz4"]
 )

@@ -202,6 +202,7 @@ ALTERS = {
 }
 
 
+@pytest.mark.family(30)
 @pytest.mark.parametrize("change", ALTERS)
 @pytest.mark.parametrize("work", PENDING)
 def test_42_every_pending_write_meets_every_alter(session: Session, work: str, change: str) -> None:

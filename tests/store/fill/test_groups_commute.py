@@ -86,7 +86,7 @@ def splits(draw: st.DrawFn, events: list[Event]) -> list[list[Event]]:
     return [mixed[start:end] for start, end in itertools.pairwise([0, *ends]) if start < end]
 
 
-@pytest.mark.family(2)
+@pytest.mark.family(1)
 @pytest.mark.parametrize("storage_format", ["arrow", "parquet"])
 @pytest.mark.parametrize("shape", [EXACT, HASHED], ids=["exact keys", "hashed keys"])
 @settings(

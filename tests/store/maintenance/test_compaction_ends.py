@@ -47,6 +47,7 @@ def rounds_until_rest(table: Table) -> int:
 
 
 # 50 kB are 500, 84 and 25 rows: whole, less than half and less than a tenth of 1,000
+@pytest.mark.family(3)
 @pytest.mark.parametrize("width", [100, 600, 2000])
 @pytest.mark.parametrize("kind", ["arrow", "zstd", "parquet"])
 def test_a_table_of_wide_rows_comes_to_rest(make_table: MakeTable, kind: str, width: int) -> None:

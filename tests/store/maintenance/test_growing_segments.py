@@ -206,7 +206,7 @@ def look_ups(table: Table, kind: str) -> list[Any]:
     return found
 
 
-@pytest.mark.family(2)
+@pytest.mark.family(1)
 @pytest.mark.settings(TINY)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_merge_in_pieces_changes_no_result(store: Store, kind: str, layout: str) -> None:

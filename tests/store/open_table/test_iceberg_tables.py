@@ -189,6 +189,7 @@ def test_a_delta_table_becomes_an_iceberg_table(make_table: MakeTable, session: 
     assert_shown(table)
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("format_version", ["2", "3"])
 def test_after_random_work_pyiceberg_and_delta_rs_see_what_we_see(
     store: Store, make_table: MakeTable, format_version: str

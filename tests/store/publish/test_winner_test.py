@@ -47,6 +47,7 @@ def facts(plan: Plan) -> tuple[Any, ...]:
     return plan.version, hidden, plan.effects(), plan.rows_late, plan.rows_too_late
 
 
+@pytest.mark.family(12)
 @pytest.mark.parametrize("sequence", ["", "s"], ids=["by arrival", "by sequence"])
 @pytest.mark.parametrize("seed", range(20))
 def test_an_extended_plan_is_the_plan_of_the_later_version(

@@ -73,6 +73,7 @@ def test_a_column_may_be_asked_for_twice(table: Table) -> None:
         assert rows.num_rows == 3
 
 
+@pytest.mark.family(12)
 @pytest.mark.parametrize(
     ("predicate", "keys"),
     [

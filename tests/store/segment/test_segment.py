@@ -66,7 +66,7 @@ def read_or_error(table: Table) -> list[object] | str:
         return str(error.path)
 
 
-@pytest.mark.family(3)
+@pytest.mark.family(1)
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 @pytest.mark.parametrize("kind", ["data", "keys"])
 def test_no_flipped_byte_makes_wrong_rows(tmp_path: Path, layout: str, kind: str) -> None:
@@ -210,6 +210,7 @@ print(rows == [{"k": "key 5", "v": 5}], len(rows_of(table)))
 """
 
 
+@pytest.mark.family(2)
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
 def test_files_that_are_cut_under_a_reader_end_no_process_without_mapped_reads(
     tmp_path: Path, layout: str

@@ -211,6 +211,7 @@ def test_long_arithmetic_is_bound_once(session: Session, operator: str) -> None:
     assert result.rows is not None
 
 
+@pytest.mark.family(4)
 @pytest.mark.parametrize(
     "nested",
     [

@@ -33,7 +33,7 @@ CONSTANTS = [
 FORMS = ("{0} = {1}", "{1} <= {0}", "{0} BETWEEN {1} AND {1}", "{0} IN (NULL, {1})")
 
 
-@pytest.mark.family(2)
+@pytest.mark.family(1)
 @pytest.mark.parametrize("column", ["d", "dt", "s", "n", "x"])
 def test_a_scan_decides_a_condition_as_the_query_engine_does(rows: Run, column: str) -> None:
     """The scan read the text of a CAST as a value of the column's type: rows were missing in SELECT, and

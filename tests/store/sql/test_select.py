@@ -120,6 +120,7 @@ ORACLE = [
 ]
 
 
+@pytest.mark.family(24)
 @pytest.mark.parametrize(
     ("condition", "keys"),
     [

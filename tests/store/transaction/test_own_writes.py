@@ -150,7 +150,7 @@ class Run:
         self.check(own)
 
 
-@pytest.mark.family(12)
+@pytest.mark.family(6)
 @pytest.mark.parametrize("files", [False, True], ids=["inline", "files"])
 @pytest.mark.parametrize("kind", PROPERTIES)
 @pytest.mark.parametrize("seed", range(6))

@@ -58,12 +58,18 @@ def browser() -> Iterator[Any]:
 
 
 @contextmanager
-def page_of(started: Any, client: Client, *, width: int = 1280, scheme: str = "light") -> Iterator[Any]:
+def page_of(
+    started: Any, client: Client, *, width: int = 1280, scheme: str = "light", state: Any = None
+) -> Iterator[Any]:
     """Yields a page that no other shares anything with; at its end it has had no error.
 
     Requests to other places than the server fail the test, and so do errors of scripts and of the policy.
+
+    Args:
+        state: the cookies of a login, as `logged_in` returns them.
     """
-    context = started.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    look = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
+    context = started.new_context(**look, storage_state=state)
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     faults: list[str] = []
@@ -85,6 +91,13 @@ def _is_fault(line: Any) -> bool:
 
 def _is_own(url: str, client: Client) -> bool:
     return url.startswith((f"{client.address}/", f"blob:{client.address}/"))
+
+
+def logged_in(started: Any, client: Client) -> Any:
+    """Returns the cookies of a login, for pages that begin with it: a login takes longer than a view."""
+    with page_of(started, client) as page:
+        log_in(page)
+        return page.context.storage_state()
 
 
 def log_in(page: Any, user: str = "root", password: str = PASSWORD) -> None:

@@ -194,6 +194,7 @@ def test_rows_of_a_transaction_neither_end_a_copy_nor_are_copied(
     assert databases() == before
 
 
+@pytest.mark.family(8)
 @pytest.mark.parametrize("kind", EVERY_TYPE)
 def test_every_type_is_copied_as_it_is(run: Run, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     values = EVERY_TYPE[kind]

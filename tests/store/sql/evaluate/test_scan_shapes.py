@@ -113,11 +113,12 @@ def alone(session: Session, text: str) -> tuple[Any, ...]:
     return answer(session, f"{text} /* {next(_numbers)} */")
 
 
+@pytest.mark.family(10)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_query_of_a_shape_has_the_answer_that_it_has_alone(session: Session, shape: str) -> None:
     seed = new_seed()
     random_of = random.Random(seed)
-    for _ in range(by_form(12, 120)):
+    for _ in range(by_form(8, 120)):
         literals = random_of.choices(LITERALS, k=shape.count("{}"))
         answers_alike(session, shape.format(*literals))
 

@@ -75,7 +75,7 @@ def zone(request: pytest.FixtureRequest, session: Session) -> str:
     return str(request.param)
 
 
-@pytest.mark.family(24)
+@pytest.mark.family(12)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_query_casts_a_column_as_a_load_does(session: Session, kind: str, zone: str) -> None:
     """DuckDB's cast read 0x1F and 1_000 as integers and 24-05-01 as the year 24, and dropped offsets."""
@@ -87,7 +87,7 @@ def test_a_query_casts_a_column_as_a_load_does(session: Session, kind: str, zone
     assert _differing(_shown(rows.column(0).combine_chunks()), _shown(wanted)) == {}
 
 
-@pytest.mark.family(12)
+@pytest.mark.family(5)
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_query_casts_a_text_in_quotes_as_a_load_does(session: Session, kind: str, zone: str) -> None:
     casts = (f"CAST('{text}' AS {kind}) AS v{place}" for place, text in enumerate(TEXTS))

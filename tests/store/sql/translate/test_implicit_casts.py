@@ -82,6 +82,7 @@ def test_in_of_a_subquery_compares_as_equality(rows: Run) -> None:
             assert sorted(found) == [(k,) for k, answer in enumerate(wanted) if answer], text
 
 
+@pytest.mark.family(16)
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     "function",
@@ -124,7 +125,7 @@ def test_a_function_takes_values_of_every_type(rows: Run, function: str) -> None
     assert len(answers(rows, expressions)) == len(COLUMNS)
 
 
-@pytest.mark.family(6)
+@pytest.mark.family(3)
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     "function",
@@ -142,7 +143,7 @@ def test_a_date_function_takes_values_of_every_type_but_boolean(rows: Run, funct
         rows(f"SELECT {function.replace('{}', 'bo')} FROM t")
 
 
-@pytest.mark.family(5)
+@pytest.mark.family(2)
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     "function",

@@ -134,6 +134,7 @@ def doubled(kind: str, count: int, first: str = "SELECT k FROM t") -> str:
     return f"WITH c0 AS ({first}){later} SELECT count(*) FROM c{count - 1}"
 
 
+@pytest.mark.family(1)
 @pytest.mark.parametrize("kind", DOUBLED)
 def test_ctes_that_double_are_refused(session: Session, kind: str) -> None:
     """25 of them, in a kilobyte of text, were planned for hours, in ever more memory."""
