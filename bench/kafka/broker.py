@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.kafka.jars import java, kafka_jars
+from bench.trials.free_ports import free_ports
 
 USER: Final = "loader"
 PASSWORD: Final = "a secret"
@@ -73,7 +74,7 @@ class KafkaBroker:
         directory.mkdir(parents=True)
         self.keys = directory / "keys.p12"
         _make_keys(self.keys)
-        plain, secure, controller = _free_ports(3)
+        plain, secure, controller = free_ports(3)
         self.address = f"127.0.0.1:{plain}"
         self.secure_address = f"127.0.0.1:{secure}"
         self._properties = directory / "broker.properties"
@@ -172,14 +173,3 @@ def _make_keys(path: Path) -> None:
     command += ["-dname", "CN=127.0.0.1", "-ext", "SAN=IP:127.0.0.1", "-storetype", "PKCS12"]
     command += ["-keystore", str(path), "-storepass", STORE_PASSWORD]
     subprocess.run(command, check=True, capture_output=True, timeout=_START_SECONDS)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -20,6 +19,7 @@ import pyarrow as pa
 
 from bench.inputs.ycsb import FIELDS
 from bench.records.base import COLUMNS, Client, Record, RecordStore, SqlClient
+from bench.trials.free_ports import free_ports
 
 _START_SECONDS: Final = 180
 _SETTINGS: Final = """
@@ -99,9 +99,7 @@ class PostgresRecords(RecordStore):
         if (account := _account()) is not None:
             shutil.chown(self._home, account)
         data = self._home / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        [self._port] = free_ports(1)
         make = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8"]
         subprocess.run(make, user=account, cwd=self._home, check=True, capture_output=True)
         with (data / "postgresql.conf").open("a") as file:

@@ -16,7 +16,6 @@ import contextlib
 import io
 import os
 import re
-import socket
 import subprocess
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -25,6 +24,7 @@ from typing import Any, Final
 
 from typer.testing import CliRunner
 
+from bench.trials.free_ports import free_ports
 from seqstore.cli.main import app
 from tests.support.children import MODULES
 from tests.support.forks.forked import write_command
@@ -39,6 +39,7 @@ _FENCE: Final = re.compile(
 _TITLE: Final = re.compile(r'title="(?P<title>[^"]*)"')
 _COMMAND: Final = re.compile(r"^\$ (.*(?:\n> .*)*)$", re.MULTILINE)
 _SHELL: Final = "set -e; trap 'trap \"\" TERM; kill 0; wait' EXIT\n"  # what it left running ends with it
+_PORTS: Final = ("8030", "8040", "9030")  # of the pages
 _CONSOLE_SECONDS: Final = 240
 
 
@@ -104,7 +105,7 @@ class Reader:
     directory: Path
     runs: int = 0
     _ports: dict[str, str] = field(
-        default_factory=lambda: {port: free_port() for port in ("8030", "8040", "9030")}
+        default_factory=lambda: dict(zip(_PORTS, map(str, free_ports(3)), strict=True))
     )
     _names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
     _exports: list[str] = field(default_factory=list)
@@ -182,10 +183,3 @@ def _shown_by_console(text: str) -> str:
 def _comparable(printed: str) -> list[str]:
     """Lines without measured times."""
     return [re.sub(r"\d+", "N", line) if 'Ms"' in line else line.rstrip() for line in printed.splitlines()]
-
-
-def free_port() -> str:
-    """A port of this machine that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 import pytest
+
+from bench.trials.free_ports import free_ports
 
 WEED = Path(sys.executable).with_name("weed")
 
@@ -64,16 +65,6 @@ def object_store(folder: Path) -> Iterator[str]:
         server.kill()  # it would take its time, and nobody needs its files
         server.wait(120)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for opened in sockets:
-        opened.bind(("127.0.0.1", 0))
-    ports = [opened.getsockname()[1] for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return ports
 
 
 def wait_for_bucket(uri: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 from typing import Any, Final
 
 from bench.kafka.jars import java, listed_jars
+from bench.trials.free_ports import free_ports
 from tests.support.kafka import wait_until
 from tests.support.streams.debezium import page_connector
 
@@ -66,9 +66,7 @@ class KafkaConnect:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         self._connector = page_connector(postgres_port, topics)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = int(free.getsockname()[1])
+        [self._port] = free_ports(1)
         properties = _PROPERTIES.format(brokers=brokers, port=self._port)
         (directory / "worker.properties").write_text(properties)
         self._classpath = os.pathsep.join(map(str, connect_jars()))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from bench.trials.free_ports import free_ports
 
 Run = Callable[[str], str]
 
@@ -51,9 +52,7 @@ def running_mariadb() -> Iterator[tuple[int, Run]]:
     user = "mysql" if os.getuid() == 0 else None
     if user is not None:
         shutil.chown(home, user)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = int(free.getsockname()[1])
+    [port] = free_ports(1)
     data, door = home / "data", home / "door"
     common = ["--no-defaults", f"--datadir={data}"]
     install = ["mariadb-install-db", *common, "--auth-root-authentication-method=normal", "--skip-test-db"]

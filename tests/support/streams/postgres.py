@@ -6,7 +6,6 @@ import glob
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+
+from bench.trials.free_ports import free_ports
 
 _START_SECONDS: Final = 180
 _SETTINGS: Final = """
@@ -50,9 +51,7 @@ class Postgres:
         if self._user is not None:
             shutil.chown(self._home, self._user)
         self._data = self._home / "data"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = int(free.getsockname()[1])
+        [self.port] = free_ports(1)
         self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8")
         settings = self._data / "postgresql.conf"
         settings.write_text(settings.read_text() + _SETTINGS.format(port=self.port))
