@@ -110,7 +110,10 @@ def run(tmp_path: Path, seconds: float) -> None:
         store.create_database("db")
         columns = [Column("k", parse_type("bigint"), False), Column("v", parse_type("int"))]
         properties = {"version_retention_seconds": str(RETENTION_SECONDS)}
-        store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+        table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
+        for writer in range(WRITERS):
+            load(table, writer, 1)
+        table.vacuum(retention_seconds=0)  # a reader that begins after the last writer sees rows at any version
     # The children import this module's functions under a plain name.
     (tmp_path / "tests_mixed_run.py").write_text(Path(__file__).read_text())
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([MODULES, str(tmp_path)])}
@@ -128,7 +131,7 @@ def run(tmp_path: Path, seconds: float) -> None:
         answers = [child.communicate(timeout=seconds + 240) for child in children]
     finally:
         for child in children:
-            child.kill()  # a reader that never sees a row never ends
+            child.kill()
     for role, child, (out, errors) in zip(ROLES, children, answers, strict=True):
         assert child.returncode == 0, (role, errors)
         told = json.loads(out)
