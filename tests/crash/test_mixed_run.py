@@ -113,7 +113,7 @@ def run(tmp_path: Path, seconds: float) -> None:
         table = store.create_table("db.t", TableSchema.create(columns, ["k"], properties=properties))
         for writer in range(WRITERS):
             load(table, writer, 1)
-        table.vacuum(retention_seconds=0)  # a reader that begins after the last writer sees rows at any version
+        table.vacuum(retention_seconds=0)  # so that a reader sees rows, however late it begins
     # The children import this module's functions under a plain name.
     (tmp_path / "tests_mixed_run.py").write_text(Path(__file__).read_text())
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([MODULES, str(tmp_path)])}
