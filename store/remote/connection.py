@@ -100,21 +100,19 @@ class Connection:
 
     Args:
         retry_seconds: how long a lost server is tried again before a call fails.
-        is_known: another process has reached the server, so it is tried again from the first call on.
 
     Raises:
-        UnavailableError: no server answers, and none is known to.
+        UnavailableError: no server answers. One that has given a token, to another process of a job, is tried
+            again from the first call on.
     """
 
-    def __init__(
-        self, address: Address, retry_seconds: float = RETRY_SECONDS, *, is_known: bool = False
-    ) -> None:
+    def __init__(self, address: Address, retry_seconds: float = RETRY_SECONDS) -> None:
         self.address = address
         self.retry_seconds = retry_seconds
         self._lock = new_lock()
         self._link: Link | None = None
         self._is_closed = False
-        if is_known:
+        if address.token:
             return
         try:
             self.link()

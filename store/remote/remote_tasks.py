@@ -72,7 +72,7 @@ class TaskPlace:
         return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
     def _new_connection(self) -> Connection:
-        return Connection(self.address, self.retry_seconds, is_known=True)
+        return Connection(self.address, self.retry_seconds)
 
 
 @dataclass(frozen=True)

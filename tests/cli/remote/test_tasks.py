@@ -28,6 +28,7 @@ from seqstore import (
 )
 from seqstore.cli.clients.sessions import ServerSessions
 from seqstore.cli.scan.flight_server import FlightSqlServer
+from seqstore.loaders.spark.place import Place
 from seqstore.store.remote.remote_store import RemoteStore, connect
 from seqstore.store.remote.remote_table import RemoteTable
 from seqstore.store.remote.remote_tasks import RemoteRows
@@ -267,23 +268,28 @@ def test_a_lost_reply_of_a_part_is_met(remote: RemoteStore, server: FlightSqlSer
     assert stored.count() == 3
 
 
-@pytest.mark.parametrize("work", ["write", "read"])
+@pytest.mark.parametrize("work", ["write", "read", "open"])
 def test_a_task_that_begins_while_its_server_is_out_of_reach_waits(
     server: FlightSqlServer, stored: Table, work: str
 ) -> None:
     """It failed at once, where a call of the same program is tried again for half a minute."""
     proxy = CutProxy(server.port)
     try:
-        with Store.connect(f"seqstore://127.0.0.1:{proxy.port}") as through:
+        url = f"seqstore://127.0.0.1:{proxy.port}"
+        with Store.connect(url) as through:
             table = through.table("db.t")
             write, [read] = elsewhere(table.write_task()), elsewhere(table.scan_tasks())
+            place = elsewhere(Place.of(url).of_job(through))
             proxy.cut(refuse=True)
             joining = threading.Timer(0.5, proxy.cut)
             joining.start()
             if work == "write":
                 assert len(write.run(rows(3)).parts) == 1
-            else:
+            elif work == "read":
                 assert read.read().read_all().num_rows == 2
+            else:
+                with place.open() as opened:
+                    assert opened.table("db.t").count() == 2
             joining.join()
     finally:
         proxy.close()
