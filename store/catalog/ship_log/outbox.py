@@ -25,6 +25,7 @@ OUTBOX: Final = "outbox"
 SHIP: Final = b"ship"
 SHIPPED: Final = b"shipped"
 FOLLOWING: Final = b"following"
+_LOG_BYTES_MIN: Final = 64 * 2**20  # before a new base copy
 _OWN: Final = (SHIPPED, FOLLOWING)  # keys of `meta` that belong to a host
 
 
@@ -59,6 +60,11 @@ class Shipped:
         A host that took over was restored from a base copy, and makes its own in time.
         """
         return self.epoch == FIRST_EPOCH and not self.base
+
+    @property
+    def wants_base(self) -> bool:
+        """Whether a base copy is due: there is none, or the log since has become larger than it."""
+        return not self.base or self.log_bytes > max(_LOG_BYTES_MIN, self.base_bytes)
 
 
 def read_shipped(tx: CatalogTransaction) -> Shipped | None:

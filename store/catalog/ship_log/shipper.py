@@ -42,7 +42,6 @@ from seqstore.store.runtime.forks import new_lock, new_rlock
 
 _LOG: Final = logging.getLogger(__name__)
 _OBJECT_BYTES_MAX: Final = 32 * 2**20
-_LOG_BYTES_MIN: Final = 64 * 2**20  # of the log, before a new base copy
 _WAIT_SECONDS: Final = 60.0
 _TRIM_SECONDS: Final = 1.0
 _RETRY_SECONDS_MIN: Final = 0.1
@@ -388,9 +387,7 @@ class Shipper:
             try:
                 self.ship(catalog)
                 state = self.known
-                if state is not None and (
-                    not state.base or state.log_bytes > max(_LOG_BYTES_MIN, state.base_bytes)
-                ):
+                if state is not None and state.wants_base:
                     self.renew_base(catalog)
                 self._trim(catalog)
                 retry_seconds = _RETRY_SECONDS_MIN

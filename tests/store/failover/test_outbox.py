@@ -12,6 +12,7 @@ import pytest
 
 from seqstore import Settings, Store
 from seqstore.store.catalog.catalog import CatalogTransaction
+from seqstore.store.catalog.ship_log import shipper
 from seqstore.store.catalog.ship_log.outbox import OUTBOX, Shipped, read_shipped, store_journal
 
 
@@ -66,3 +67,43 @@ def test_a_process_that_has_not_shipped_changes_nothing(tx: CatalogTransaction) 
     before = shipped(tx)
     store_journal(tx, None)
     assert shipped(tx) == before
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("base", "base_mib", "log_mib", "is_due"),
+    [
+        (0, 0, 0, True),
+        (0, 0, 100, True),
+        (3, 1, 64, False),
+        (3, 1, 65, True),
+        (3, 100, 65, False),
+        (3, 100, 100, False),
+        (3, 100, 101, True),
+    ],
+)
+def test_a_base_copy_is_due_without_one_and_when_the_log_is_larger(
+    base: int, base_mib: int, log_mib: int, is_due: bool
+) -> None:
+    state = Shipped(1, "", 9, b"", 9, base, base_mib * MIB, log_mib * MIB)
+    assert state.wants_base is is_due
+
+
+def test_a_process_knows_the_newest_state_of_its_lease() -> None:
+    known = Shipped(2, "", 9, b"", 9)
+    for found, expected in (
+        (replace(known, position=8), known),
+        (replace(known, position=9, digest=b"x"), known),
+        (newer := replace(known, position=10), newer),
+        (other := replace(known, epoch=3, position=1), other),
+        (fenced := replace(known, position=8, fenced="another host took over"), fenced),
+    ):
+        assert shipper._newer(found, known) == expected
+        assert shipper._newer(found, None) == found
+
+
+def test_each_shipped_object_is_one_position_further() -> None:
+    state = Shipped(2, "t", 9, b"old", 40, base=3, base_bytes=5, log_bytes=100)
+    assert shipper._after(state, b"new", 44, 7) == Shipped(2, "t", 10, b"new", 44, 3, 5, 107)
