@@ -107,3 +107,11 @@ def test_a_process_knows_the_newest_state_of_its_lease() -> None:
 def test_each_shipped_object_is_one_position_further() -> None:
     state = Shipped(2, "t", 9, b"old", 40, base=3, base_bytes=5, log_bytes=100)
     assert shipper._after(state, b"new", 44, 7) == Shipped(2, "t", 10, b"new", 44, 3, 5, 107)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "base", "lacks"), [(1, 0, True), (1, 3, False), (2, 0, False), (2, 3, False)]
+)
+def test_nothing_can_be_restored_before_the_first_base_copy(epoch: int, base: int, lacks: bool) -> None:
+    """A host that took over was restored from one, and makes its own in time."""
+    assert Shipped(epoch, "", 9, b"", 9, base).lacks_base is lacks
