@@ -66,7 +66,7 @@ def compute_once(tree: exp.Expr) -> None:
     growing: list[exp.Expr] = []
     seen = {id(tree)}
     for node in walk(tree):  # outer ones first
-        separate_children(node, seen)
+        separate_children(node, seen)  # a parent is right then, even if a translator used a node twice
         above = node.parent
         if node is not tree and above is not None:
             own = (above, _copies(above, node)) if _is_growing(above) else around[id(above)]
