@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -27,6 +28,7 @@ from seqstore.cli.load_files import load_files
 from seqstore.cli.maintenance import optimize, repair, vacuum
 from seqstore.cli.numpy_sorts import prefer_avx2_sorts
 from seqstore.cli.plain_options import convert_plainly
+from seqstore.cli.quick_end import run_and_end
 from seqstore.cli.replay import replay_letters
 from seqstore.cli.routine_load import app as routine_load
 from seqstore.cli.serve import ServeCommand, serve
@@ -195,5 +197,15 @@ app.command("ship")(ship)
 app.command("doctor")(doctor)
 app.command("demo")(demo)
 
+
+def run(name: str | None = None) -> None:
+    """Runs the program `seqstore`.
+
+    Args:
+        name: what help calls it; by default as it was called.
+    """
+    run_and_end(partial(app, prog_name=name))
+
+
 if __name__ == "__main__":
-    app()
+    run()

@@ -1,5 +1,5 @@
 """`python -m seqstore`: the command line."""
 
-from seqstore.cli.main import app
+from seqstore.cli.main import run
 
-app(prog_name="seqstore")
+run("seqstore")
