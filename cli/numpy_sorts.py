@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +28,8 @@ def prefer_avx2_sorts(cpuinfo: Path = _CPUINFO) -> None:
     """
     if VARIABLE in os.environ or "numpy" in sys.modules or not _is_zen_4(cpuinfo):
         return
+    from importlib.metadata import version  # takes ten times as long to import as this module
+
     major, minor = version("numpy").split(".")[:2]
     os.environ[VARIABLE] = "X86_V4" if (int(major), int(minor)) >= _NEW_NAMES else "AVX512_SKX"
 
