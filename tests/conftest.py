@@ -10,7 +10,7 @@ import gc
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from hypothesis import settings as hypothesis_settings
 
 from seqstore import Session, Settings, Store, Table
 from seqstore.loaders.spark import missing_requirement
+from seqstore.store.catalog import accounts
 from seqstore.store.maintenance.scheduler import Maintainer
 from tests.seeds import is_repeated
 from tests.support.children import hide_pandas
@@ -38,12 +39,17 @@ pytest_plugins = ["pytester", "tests.distribution", "tests.families", "tests.lon
 gc.disable()  # while tests are collected: a quarter of that time, and hardly anything is garbage
 # Most JVMs of the tests live for seconds: without this they spend their time compiling.
 os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
-# Clients of MySQL read all certificates of the machine for each connection, which takes 30 ms.
-os.environ.setdefault("SSL_CERT_FILE", os.devnull)
+# Clients of MySQL read all certificates of the machine for each connection: 30 ms, and no test needs them.
+os.environ["SSL_CERT_FILE"] = os.devnull
 os.environ.setdefault("SEQSTORE_QUIET", "1")  # a slow machine shows progress of what a test reads
 
 # The runner of commands builds all of them again for each that it runs, 25 ms.
 typer.testing._get_command = cache(typer.testing._get_command)  # type: ignore[attr-defined]
+
+# A hash of a password takes 40 ms by design, and tests make users of the same few passwords again and again.
+if form() != ALL:
+    accounts._new_salt = partial(bytes, accounts._SALT_BYTES)
+    accounts._slow_hash = cache(accounts._slow_hash)
 
 
 def pytest_configure(config: pytest.Config) -> None:

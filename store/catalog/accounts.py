@@ -360,7 +360,7 @@ class Accounts:
 
     def _slowly(self, secret: bytes, salt: bytes) -> bytes:
         with self._one_at_a_time:
-            return hashlib.scrypt(secret, salt=salt, **_SCRYPT)
+            return _slow_hash(secret, salt)
 
 
 def _secret(password: str) -> bytes:
@@ -384,18 +384,25 @@ def matches_password(account: Account, password: bytes) -> bool:
         return not password
     if len(password) > _PASSWORD_BYTES_MAX:
         return False
-    return hmac.compare_digest(hashlib.scrypt(password, salt=account.salt, **_SCRYPT), account.slow_hash)
+    return hmac.compare_digest(_slow_hash(password, account.salt), account.slow_hash)
 
 
 def _with_password(account: Account, password: str) -> Account:
-    secret, salt = password.encode(), os.urandom(_SALT_BYTES)
+    secret, salt = password.encode(), _new_salt()
     if len(secret) > _PASSWORD_BYTES_MAX:
         raise InvalidInputError(f"a password has at most {_PASSWORD_BYTES_MAX} bytes", kind="bad_password")
     if not secret:
         return replace(account, salt=b"", slow_hash=b"", mysql_hash=b"")
     twice = hashlib.sha1(hashlib.sha1(secret).digest()).digest()
-    slow_hash = hashlib.scrypt(secret, salt=salt, **_SCRYPT)
-    return replace(account, salt=salt, slow_hash=slow_hash, mysql_hash=twice)
+    return replace(account, salt=salt, slow_hash=_slow_hash(secret, salt), mysql_hash=twice)
+
+
+def _new_salt() -> bytes:
+    return os.urandom(_SALT_BYTES)
+
+
+def _slow_hash(secret: bytes, salt: bytes) -> bytes:
+    return hashlib.scrypt(secret, salt=salt, **_SCRYPT)
 
 
 def _find(tx: CatalogTransaction, name: str) -> Account | None:
