@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from bench.kafka.jars import JarsUnreachableError, kafka_jars
 from seqstore import Settings, Store
 from seqstore.loaders.load_jobs import StoreLoadJobs
 from seqstore.store.sql import ServerContext, Session
+
+_BROKER = pytest.StashKey[ExitStack]()
 
 
 @pytest.fixture
@@ -29,12 +32,23 @@ def session(store: Store) -> Iterator[Session]:
         yield opened
 
 
-@pytest.fixture(scope="package")  # it works even where nothing is asked of it
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
     """A real one; tests that use it are marked `spark`, for its jars come with what Spark needs too."""
     try:
         kafka_jars()
     except JarsUnreachableError as error:
         pytest.skip(str(error))
-    with running_broker(tmp_path_factory.mktemp("kafka") / "broker") as running:
-        yield running
+    with request.config.stash.setdefault(_BROKER, ExitStack()) as running:
+        yield running.enter_context(running_broker(tmp_path_factory.mktemp("kafka") / "broker"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Ends the broker behind the last test that uses it: idle, it takes a twentieth of a processor.
+
+    These tests run one after the other: `tests/distribution.py` makes one group of them.
+    """
+    yield
+    if _BROKER in item.config.stash and "broker" not in getattr(nextitem, "fixturenames", ()):
+        item.config.stash[_BROKER].close()
