@@ -295,7 +295,7 @@ def texts(draw: st.DrawFn) -> tuple[bytes, CsvOptions]:
 
 
 @given(texts(), st.integers(1, 30))
-@settings(max_examples=by_form(300, 2000), deadline=None)
+@settings(max_examples=by_form(120, 2000), deadline=None)
 def test_any_text_is_read_as_the_rules_say(case: tuple[bytes, CsvOptions], block_bytes: int) -> None:
     data, options = case
     try:
@@ -323,7 +323,7 @@ def tables(draw: st.DrawFn) -> tuple[list[tuple[str, str]], CsvOptions]:
 
 
 @given(tables(), st.integers(1, 50))
-@settings(max_examples=by_form(150, 400), deadline=None)
+@settings(max_examples=by_form(60, 400), deadline=None)
 def test_enclosed_and_escaped_text_comes_back_as_it_was(
     case: tuple[list[tuple[str, str]], CsvOptions], block_bytes: int
 ) -> None:

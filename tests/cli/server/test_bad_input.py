@@ -103,11 +103,11 @@ def send_all(store: Store, seed: int, count: int) -> None:
 
 
 def test_the_same_bad_requests_every_time_are_answered_and_change_nothing(store: Store) -> None:
-    send_all(store, seed=20260601, count=by_form(200, 400))
+    send_all(store, seed=20260601, count=by_form(100, 400))
 
 
 def test_fresh_bad_requests_every_time(store: Store) -> None:
-    send_all(store, seed=new_seed(), count=by_form(50, 100))
+    send_all(store, seed=new_seed(), count=by_form(25, 100))
 
 
 @pytest.mark.torture

@@ -172,7 +172,7 @@ def test_messages_have_the_rows_that_each_has_alone(headers: dict[str, str]) -> 
     draw = random.Random(new_seed())
     mark, separator, end = options.csv.enclose, options.csv.separator, options.csv.delimiter
     parts = [mark, mark, mark, options.csv.escape, separator, end, b"a", b"\r", b"\n", b"\xc3\xa9", b"1"]
-    for _ in range(by_form(60, 300)):
+    for _ in range(by_form(25, 300)):
         messages = [
             b"".join(draw.choices(parts, k=draw.randrange(9))) + draw.choice([b"x", mark + separator + b"y"])
             for _ in range(draw.randrange(1, 12))

@@ -16,6 +16,7 @@ from seqstore import StoreError
 from seqstore.store.sql import Session, parse
 from seqstore.store.sql.evaluate.connections import connect
 from seqstore.store.sql.translate.functions import function_names
+from tests.weight import by_form
 
 Run = Callable[[str], Any]
 
@@ -173,7 +174,9 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=by_form(60, 150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     items=some.lists(some.sampled_from(PIECES), min_size=1, max_size=3),
     where=some.sampled_from(PIECES),

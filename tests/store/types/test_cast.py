@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast import Cast, check_zone, try_cast
 from seqstore.store.types.column_types import INTEGER_RANGES, parse_type
+from tests.weight import by_form
 
 
 def convert(values: Any, to: str, arrow: pa.DataType | None = None, zone: str = "UTC") -> Cast:
@@ -131,7 +132,7 @@ def test_floats_are_cut_off_to_integers_and_nan_fails() -> None:
 
 
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=1, max_size=30), st.sampled_from(list(INTEGER_RANGES)))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_form(60, 150), deadline=None)
 def test_integers_as_text_agree_with_python(values: list[int], name: str) -> None:
     low, high = INTEGER_RANGES[name]
     result = convert([str(v) for v in values], name).values.to_pylist()
@@ -151,7 +152,7 @@ def test_integers_as_text_agree_with_python(values: list[int], name: str) -> Non
     st.integers(1, 20),
     st.integers(0, 8),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=by_form(60, 200), deadline=None)
 def test_decimals_as_text_are_rounded_half_up_and_checked_for_range(
     values: list[Decimal], whole: int, scale: int
 ) -> None:
@@ -316,7 +317,7 @@ def test_arrow_moments_of_other_units_and_zones() -> None:
 @given(
     st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20), st.booleans()
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=by_form(40, 100), deadline=None)
 def test_the_careful_way_reads_moments_as_the_quick_way_does(moments: list[datetime], shuffled: bool) -> None:
     text = [f"{m:%Y-%m-%d %H:%M:%S}.{m.microsecond:06d}".rjust(26, "0") for m in moments]
     extra = ["bad"] if shuffled else []
