@@ -261,7 +261,6 @@ def test_numbers_keep_every_digit_that_a_double_would_lose() -> None:
         assert row[1] == text
 
 
-@pytest.mark.family(12)
 @pytest.mark.parametrize("sign", ["", "-"])
 @pytest.mark.parametrize("length", range(4, 24))
 def test_zeros_at_the_end_stay_where_a_number_is_too_long_for_a_double(length: int, sign: str) -> None:
