@@ -137,15 +137,18 @@ def open_store(ctx: typer.Context, *, create: bool = False, elsewhere: bool = Fa
 def quick_imports() -> Iterator[None]:
     """Keeps the imports of a short command from taking longer than its work.
 
-    Hardly anything is garbage while modules are imported, so the collector rests meanwhile. pyarrow looks for
-    pandas when it converts its first list, and remembers the result. Only its conversions to pandas need it,
-    which no command has but those on Spark; other packages import pandas as ever.
+    Hardly anything is garbage while modules are imported, so the collector rests meanwhile, and leaves out
+    what they have made. pyarrow looks for pandas when it converts its first list, and remembers the result.
+    Only its conversions to pandas need it, which no command has but those on Spark; other packages import
+    pandas as ever.
     """
-    was_enabled = gc.isenabled()
+    was_enabled, is_first = gc.isenabled(), "pyarrow" not in sys.modules
     gc.disable()
     try:
         _hide_pandas()
         yield
+        if is_first:
+            gc.freeze()
     finally:
         if was_enabled:
             gc.enable()
