@@ -27,6 +27,8 @@ from seqstore.store.types.cast.outcome import (
 )
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
+_EXACT_WHOLE: Final = 2**53  # whole numbers up to it, and powers of ten up to this one, are doubles
+_EXACT_POWER: Final = 22
 _CACHED_VALUES: Final = 16_384  # so many doubles, and their copies, stay in the cache of a core
 INTEGER_TEXT: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)$"
 NUMBER_TEXT: Final = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -136,9 +138,29 @@ def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
     kind = source.type
     if pa.types.is_string(kind):
         return by_slices(source, [lambda text: text.cast(arrow)], lambda text: _floats_of_text(text, arrow))
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return Cast(source.cast(arrow, safe=False))
+    if pa.types.is_decimal(kind):
+        return Cast(_floats_of_decimals(source, arrow))
     return None
+
+
+def _floats_of_decimals(values: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Returns the nearest floats; Arrow multiplies by a power of ten, which makes another number of 19.99.
+
+    The quotient of two whole doubles is the nearest one. Larger numbers, and FLOAT, which would be rounded
+    twice, go by the way of text.
+    """
+    kind = values.type
+    is_short = pa.types.is_decimal128(kind) and 0 <= kind.scale <= _EXACT_POWER
+    if len(values) and is_short and arrow == pa.float64():
+        words = np.frombuffer(values.buffers()[1], dtype=np.int64).reshape(-1, 2)
+        low, high = words[values.offset : values.offset + len(values)].T
+        is_whole = (high == low >> 63) & (np.abs(low) <= _EXACT_WHOLE) | np.asarray(values.is_null())
+        if is_whole.all():
+            quotients = pa.array(low / 10.0**kind.scale)
+            return pc.if_else(values.is_valid(), quotients, None) if values.null_count else quotients
+    return values.cast(pa.string()).cast(arrow)
 
 
 def _floats_of_text(text: pa.Array, arrow: pa.DataType) -> Cast:

@@ -7,6 +7,7 @@ from datetime import date, datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -163,6 +164,28 @@ def test_decimals_as_text_are_rounded_half_up_and_checked_for_range(
     assert result.values.to_pylist() == expected
     beyond = flags(result.out_of_range) if result.out_of_range is not None else [False] * len(values)
     assert beyond == [v is None for v in expected]
+
+
+@given(
+    st.lists(st.one_of(st.none(), st.decimals(-(10**30), 10**30, places=6)), max_size=20),
+    st.sampled_from([6, 2, 0, 8]),
+)
+@settings(max_examples=by_form(60, 400), deadline=None)
+def test_a_decimal_becomes_the_nearest_float(values: list[Decimal | None], places: int) -> None:
+    """Arrow multiplies by a power of ten: 19.99 became 19.990000000000002, and no condition found it."""
+    kept = [value and value.scaleb(6 - places) for value in values]
+    for kind in (pa.decimal128(38, places), pa.decimal256(60, places)):
+        source = pa.array([None, *kept], kind)[1:]
+        assert convert(source, "DOUBLE").values.to_pylist() == [v if v is None else float(v) for v in kept]
+        floats = [v if v is None else float(np.float32(str(v))) for v in kept]
+        assert convert(source, "FLOAT").values.to_pylist() == floats
+
+
+@pytest.mark.parametrize("text", ["1.005", "19.99", "4.35", "0.1", "0.57", "1.255", "-2.675", "0", "1e-6"])
+def test_a_decimal_is_the_float_of_its_text(text: str) -> None:
+    for kind in ("DOUBLE", "FLOAT"):
+        made = convert(pa.array([Decimal(text)], pa.decimal128(38, 6)), kind).values
+        assert made == convert([text], kind).values
 
 
 def test_ten_into_decimal_1_0_is_out_of_range_and_abc_is_not() -> None:
