@@ -38,6 +38,7 @@ LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 TABLES_BYTES_MAX: Final = 128 << 20  # that the sources of a join may need beside the stored batches
 _TABLES_SHARE: Final = 16  # that is at most this part of the memory of all queries
 OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
+NARROW: Final = "narrow"  # kind of the error for a product of decimals that has too many digits
 _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
 _TOO_WIDE: Final = (
@@ -313,6 +314,8 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
         )
     if "multiple overloads that match" in message:
         return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
+    if "Overflow in multiplication of DECIMAL" in message:
+        return InvalidInputError(f"the query cannot be evaluated: {message}", kind=NARROW)
     if "Max expression depth" in message:
         return too_deep()
     if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):

@@ -17,7 +17,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.calls import EvaluationContext
-from seqstore.store.sql.translate.decimal_division import note_divisions
+from seqstore.store.sql.translate.decimal_division import note_divisions, widen_products
 from seqstore.store.sql.translate.macros import settle
 from seqstore.store.sql.translate.plan_limits import refuse_long_plans
 from seqstore.store.sql.translate.relations import Relation, nodes_by_relation
@@ -112,10 +112,16 @@ class Preparation:
         """Returns a text without macros of several bodies, of which DuckDB could not choose one."""
         return self._made(is_settled=True)
 
-    def _made(self, *, is_settled: bool = False) -> PreparedText:
+    def wide_text(self) -> PreparedText:
+        """Returns a text whose products of decimals have room for all digits, after one had none."""
+        return self._made(is_wide=True)
+
+    def _made(self, *, is_settled: bool = False, is_wide: bool = False) -> PreparedText:
         kinds = self._translated()
         if is_settled:
             settle(self._tree, all_calls=True)
+        if is_wide:
+            widen_products(self._tree)
         needs_counts = len(self._relations) > 1 or _is_limited_order(self._tree)
         schemas = [relation.schema for relation in self._relations]
         made = PreparedText(render(self._tree), kinds, self._has_largeint, needs_counts, schemas)

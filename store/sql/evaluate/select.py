@@ -245,9 +245,9 @@ def _evaluated(
     try:
         reader, close = run(text)
     except InvalidInputError as error:
-        if error.kind != duck.OVERLOADS:
+        if error.kind not in (duck.OVERLOADS, duck.NARROW):
             raise
-        reader, close = run(prepared.settled_text())
+        reader, close = run(prepared.settled_text() if error.kind == duck.OVERLOADS else prepared.wide_text())
     copied.seconds = time.monotonic() - started
     try:
         with reader:

@@ -1,10 +1,12 @@
-"""`a / b` and `avg(a)` of decimals are decimals, as in Doris; in DuckDB they are DOUBLE.
+"""`a / b`, `a * b` and `avg(a)` of decimals are decimals of Doris's digits.
 
     DECIMAL(p1, s1) / DECIMAL(p2, s2) = DECIMAL(p1 + s2 + 4, s1 + 4), digits behind that cut off
+    DECIMAL(p1, s1) * DECIMAL(p2, s2) = DECIMAL(p1 + p2, s1 + s2)
     avg(DECIMAL(p, s)) = DECIMAL(38, max(s, 4)), the sum divided by the count, digits behind that cut off
 
-Beyond 38 digits the scale shrinks (`_divided`). Integers beside a decimal count as decimals without fraction.
-Divisions of integers alone, and of operands beside FLOAT, DOUBLE or text, are DOUBLE.
+In DuckDB quotients and averages are DOUBLE, and products of operands of up to 18 digits have 18. Beyond 38
+digits the scale of a quotient shrinks (`_divided`). Integers beside a decimal count as decimals without
+fraction. Divisions of integers alone, and of operands beside FLOAT, DOUBLE or text, are DOUBLE.
 
 1. `note_divisions` finds the types of operands before the tree is translated: of columns, numbers, casts,
    arithmetic, sums and the like, also through subqueries and CTEs. Divisions with a decimal operand get a
@@ -74,9 +76,10 @@ class _Note:
 
 
 def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
-    """Notes types at the divisions of decimals, and turns averages of decimals into such divisions."""
+    """Notes types at divisions and products of decimals, and turns averages of decimals into divisions."""
     divisions, averages = list(find_all(tree, exp.Div)), list(find_all(tree, exp.Avg))
-    if not divisions and not averages:
+    products = list(find_all(tree, exp.Mul))
+    if not divisions and not averages and not products:
         return
     types = _Types({id(relation.node): relation for relation in relations})
     averaged = [types.of(_averaged(node)) for node in averages]
@@ -84,6 +87,10 @@ def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
         left, right = types.of(node.this), types.of(node.expression)
         if left is not None and right is not None and (left.is_decimal or right.is_decimal):
             node.meta[_NOTE] = _Note(left, right, _divided(left, right))
+    for product in products:
+        left, right = types.of(product.this), types.of(product.expression)
+        if left is not None and right is not None and _is_narrow(left, right):
+            product.meta[_NOTE] = _Note(left, right, _multiplied(left, right))
     # Inner averages first: an outer one copies its operands.
     for average, kind in zip(reversed(averages), reversed(averaged), strict=True):
         whole = average.parent if isinstance(average.parent, exp.Window) else average
@@ -133,6 +140,43 @@ def divided(node: exp.Expr) -> exp.Expr | None:
     unit = _as(exp.Literal.string(f"0.{1:0{result.scale}}"), _type(result.scale, result.scale))
     scaled = exp.Mul(this=_as(quotient, _type(width.digits, 0)), expression=unit)
     return _as(exp.Paren(this=scaled), _type(result.precision, result.scale))
+
+
+def multiplied(node: exp.Expr) -> exp.Expr | None:
+    """Translates a noted product to one that has room for its digits; returns None for any other node.
+
+    Products in aggregates stay narrow, which is several times as fast, until one overflows
+    (`widen_products`): no row of the answer is there before an aggregate has seen all of its rows.
+    """
+    if not isinstance(node, exp.Mul) or _NOTE not in node.meta:
+        return None
+    above = node.find_ancestor(exp.AggFunc, exp.Query)
+    is_counted_whole = isinstance(above, exp.AggFunc) and not isinstance(above.parent, exp.Window)
+    return None if is_counted_whole else _wide_product(node)
+
+
+def widen_products(tree: exp.Expr) -> None:
+    """Gives the noted products of a translated tree room for their digits."""
+    for node in [each for each in find_all(tree, exp.Mul) if isinstance(each.meta.get(_NOTE), _Note)]:
+        node.replace(_wide_product(node.copy()))
+
+
+def _wide_product(node: exp.Expr) -> exp.Expr:
+    """Widens an operand: DuckDB's product of operands of at most 18 digits has 18, and 38 if one has more."""
+    note: _Note = node.meta[_NOTE]
+    left = _as(exp.Paren(this=node.this), _type(_NARROW.digits + 1, note.left.scale))
+    product = exp.Mul(this=left, expression=node.expression)
+    return _as(exp.Paren(this=product), _type(note.result.precision, note.result.scale))
+
+
+def _is_narrow(left: Digits, right: Digits) -> bool:
+    """Returns whether DuckDB gives a product of decimals fewer digits than Doris does."""
+    is_decimal, digits = left.is_decimal or right.is_decimal, left.precision + right.precision
+    return is_decimal and max(left.precision, right.precision) <= _NARROW.digits < digits
+
+
+def _multiplied(left: Digits, right: Digits) -> Digits:
+    return Digits(min(left.precision + right.precision, _DIGITS_MAX), left.scale + right.scale)
 
 
 def _divided(left: Digits, right: Digits) -> Digits:
@@ -232,8 +276,8 @@ def _computed(types: _Types, node: exp.Expr) -> Digits | None:
     if not is_decimal:
         return Digits(_BIGINT, is_decimal=False)
     if isinstance(node, exp.Mul):
-        scale = left.scale + right.scale
-        return Digits(min(left.precision + right.precision, _DIGITS_MAX), scale) if scale <= 38 else None
+        product = _multiplied(left, right)
+        return product if product.scale <= _DIGITS_MAX else None
     return _common([left, right], carry=1)
 
 
