@@ -95,12 +95,23 @@ class SqlParser(DorisParser):
             parsed.set("expressions", [exp.Distinct(expressions=[arguments[0]]), *arguments[1:]])
         return parsed
 
+    def _parse_moment(self, text: exp.Expr, kind: exp.DataType) -> exp.Expr:
+        """Parses `TIMESTAMP '..'`, which has the digits behind the second of its text."""
+        fraction = re.search(r"\.(\d+)", text.name)
+        if fraction is not None and not kind.expressions:
+            kind = exp.DataType.build(f"DATETIME({min(len(fraction[1]), 6)})")
+        return self.expression(exp.Cast(this=text, to=kind))
+
     VERSION_PHRASES: ClassVar = {**DorisParser.VERSION_PHRASES, **_VERSION_PHRASES}
     FUNCTIONS = _without_plain(DorisParser.FUNCTIONS)
     FUNCTION_PARSERS: ClassVar = {
         **_without_plain(DorisParser.FUNCTION_PARSERS),
         "GROUP_CONCAT": _parse_plain_concat,
         "MULTI_DISTINCT_GROUP_CONCAT": _parse_distinct_concat,
+    }
+    TYPE_LITERAL_PARSERS: ClassVar = {
+        **DorisParser.TYPE_LITERAL_PARSERS,
+        exp.DataType.Type.DATETIME: _parse_moment,
     }
     PARTITION_KEYWORDS: ClassVar = {*DorisParser.PARTITION_KEYWORDS, "PARTITIONS"}
     NO_PAREN_FUNCTIONS = DorisParser.NO_PAREN_FUNCTIONS | {TokenType.CURRENT_DATE: exp.CurrentDate}

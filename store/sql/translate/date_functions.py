@@ -36,6 +36,7 @@ CONSTANT_TIMES: Final = frozenset([
     "now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date",
     "utc_timestamp", "curtime", "current_time",
 ])  # fmt: skip
+_EXTRACTED: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "microsecond")
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
                  "microsecond")  # fmt: skip
 _COARSE_UNITS: Final = _UNITS[:-2]  # from a second on
@@ -391,8 +392,30 @@ def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
 
 
 def _microsecond(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    whole = call("microsecond", as_moment(arguments[0]))
+    return _microseconds(arguments[0])
+
+
+def _microseconds(value: exp.Expr) -> exp.Expr:
+    """Builds those behind the second; DuckDB's function counts from the minute."""
+    whole = call("microsecond", as_moment(value))
     return exp.paren(exp.Mod(this=whole, expression=exp.Literal.number(1_000_000)))
+
+
+def extracted(node: exp.Expr) -> exp.Expr:
+    """Translates `EXTRACT(unit FROM x)`, which has the value of the function with the unit's name."""
+    unit = node.name.lower()
+    if unit not in _EXTRACTED:
+        raise InvalidInputError(
+            f"EXTRACT does not know the unit {unit.upper()}; expected {', '.join(_EXTRACTED).upper()}",
+            kind="bad_argument",
+        )
+    if unit == "microsecond":
+        return _microseconds(node.expression)
+    moment = as_moment(node.expression)
+    if unit == "week":
+        return call("d_week_mode_0", moment)
+    node.set("expression", moment)
+    return node
 
 
 DATE_FUNCTIONS: Final[dict[str, Counted]] = {

@@ -31,18 +31,19 @@ def _pairs(text: str) -> dict[str, str]:
 _RENAMED: Final = _pairs(
     """
         approx_count_distinct=approx_count_distinct array_agg=list array_avg=list_avg array_concat=list_concat
-        array_contains=list_contains array_contains_all=list_has_all array_flatten=flatten
+        array_contains_all=list_has_all array_flatten=flatten
         array_product=list_product array_pushback=list_append
-        array_reverse_sort=list_reverse_sort array_size=len array_sort=list_sort array_zip=list_zip
-        arrays_overlap=list_has_any bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
+        array_reverse_sort=list_reverse_sort array_size=len array_zip=list_zip
+        bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
         cardinality=len char_length=length character_length=length concat_ws=concat_ws
         cot=cot covar=covar_pop dceil=ceil degrees=degrees dexp=exp dfloor=floor dpow=pow dround=round
         ends_with=ends_with even=even fpow=pow gcd=gcd group_bit_and=bit_and group_bit_or=bit_or
         group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis lcase=lower lcm=lcm map_concat=map_concat
         map_entries=map_entries map_keys=map_keys map_size=cardinality map_values=map_values md5=md5
-        ndv=approx_count_distinct ord=ascii percentile=quantile_cont
+        ltrim_in=ltrim ndv=approx_count_distinct percentile=quantile_cont
         percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
-        regr_intercept=regr_intercept regr_slope=regr_slope std=stddev_pop trunc=trunc
+        regr_intercept=regr_intercept regr_slope=regr_slope rtrim_in=rtrim std=stddev_pop trim_in=trim
+        trunc=trunc
         sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
         stddev=stddev_pop truncate=trunc ucase=upper url_decode=url_decode
         url_encode=url_encode uuid=uuid variance=var_pop

@@ -32,7 +32,7 @@ from seqstore.store.sql.translate.conversions import (
     literal_beside,
     whole_quotient,
 )
-from seqstore.store.sql.translate.decimal_division import divided
+from seqstore.store.sql.translate.decimal_division import divided, multiplied
 from seqstore.store.sql.translate.value_types import (
     DATE_LIKE,
     INTEGERS,
@@ -73,9 +73,9 @@ _PARAMETERS_TEXT: Final = {
     "t": """
         append_trailing_char_if_absent ascii bit_length bitlength char_length character_length concat_ws
         concatws count_substrings find_in_set from_base64 initcap instr json_unquote json_valid lcase length
-        like lower ltrim mask md5 ord parse_url regexp_count regexp_replace regexp_replace_one
-        regexplike replace reverse rtrim sha sha1 soundex str_to_map strcmp to_base64 trim ucase unhex upper
-        url_decode url_encode ends_with endswith starts_with startswith contains
+        like lower ltrim ltrim_in mask md5 ord parse_url regexp_count regexp_replace regexp_replace_one
+        regexplike replace reverse rtrim rtrim_in sha sha1 soundex str_to_map strcmp to_base64 trim trim_in
+        ucase unhex upper url_decode url_encode ends_with endswith starts_with startswith contains
     """,
     "b": "and having not or where xor",
     "b-": "if",
@@ -143,7 +143,7 @@ def arithmetic(node: exp.Expr) -> exp.Expr:
         node.set("safe", False)  # newer sqlglot writes the NULLIF of a safe division, older leaves it out
     if isinstance(node, exp.Div) or (isinstance(node, exp.Mod) and not _is_nonzero(right)):
         node.set("expression", exp.Nullif(this=node.expression, expression=exp.Literal.number(0)))
-    return node
+    return multiplied(node) or node
 
 
 def _operand(value: exp.Expr) -> exp.Expr:

@@ -203,7 +203,7 @@ d_initcap(x) AS coalesce(list_aggregate(list_transform(
 d_months_apart(x, y) AS datediff('month', y, x)
     + CASE WHEN x = last_day(x) AND y = last_day(y) THEN 0 ELSE (day(x) - day(y)) / 31.0 END;
 d_months_between(x, y) AS list_transform([{'x': d_date_of(x), 'y': d_date_of(y)}],
-    lambda d: d_months_apart(d['x'], d['y']))[1];
+    lambda d: round(d_months_apart(d['x'], d['y']), 8))[1];
 d_regexp_count(x, pattern) AS CASE WHEN pattern = '' THEN 0 ELSE len(regexp_extract_all(x, pattern)) END;
 d_repeat(x, n) AS repeat(x, d_times(n, x));
 d_space(n) AS repeat(' ', d_times(n, ' '));
@@ -211,7 +211,7 @@ d_split_part(x, d, n) AS string_split(x, d)[n];
 d_length_joined(pieces, d) AS CAST(
     list_sum(list_transform(pieces, lambda x: length(x) + length(d))) - length(d) AS BIGINT);
 d_substring_index(x, d, n) AS CASE
-    WHEN n = 0 THEN ''
+    WHEN n = 0 OR d = '' THEN ''
     WHEN n > 0 THEN left(x, d_length_joined(list_slice(string_split(x, d), 1, n), d))
     ELSE right(x, d_length_joined(list_slice(string_split(x, d), n, -1), d)) END;
 d_sqrt(x) AS CASE WHEN x >= 0 THEN sqrt(x) END;
@@ -401,7 +401,22 @@ d_year_of_week_3(t) AS printf('%04d', year(d_week_anchor_1(t)));
 d_width_bucket(x, low, high, n) AS CAST(CASE WHEN x < low THEN 0 WHEN x >= high THEN n + 1
     ELSE floor((x - low) * n / (high - low)) + 1 END AS BIGINT);
 d_year_of_week(x) AS isoyear(d_moment(CAST(x AS VARCHAR)));
-d_unhex(x) AS list_transform([x], lambda y: TRY(decode(unhex(y))))[1];
+d_unhex(x) AS list_transform([x], lambda y:
+    CASE WHEN length(y) % 2 = 1 THEN '' ELSE TRY(decode(unhex(y))) END)[1];
+d_array_sort(x) AS list_sort(x, 'ASC', 'NULLS FIRST');
+d_array_contains(a, x) AS CASE WHEN x IS NULL THEN len(list_filter(a, lambda e: e IS NULL)) > 0
+    ELSE list_contains(a, x) END;
+d_arrays_overlap(a, b) AS CASE WHEN list_has_any(a, b) THEN true
+    WHEN len(list_filter(a, lambda e: e IS NULL)) + len(list_filter(b, lambda e: e IS NULL)) = 0
+    THEN false END;
+d_trim(x, p) AS CASE WHEN p = '' THEN x ELSE
+    regexp_replace(x, '^(?:' || regexp_escape(p) || ')+|(?:' || regexp_escape(p) || ')+$', '', 'g') END;
+d_ltrim(x, p) AS CASE WHEN p = '' THEN x ELSE regexp_replace(x, '^(?:' || regexp_escape(p) || ')+', '') END;
+d_rtrim(x, p) AS CASE WHEN p = '' THEN x ELSE regexp_replace(x, '(?:' || regexp_escape(p) || ')+$', '') END;
+d_ascii(x) AS list_transform([x], lambda y:
+    CASE WHEN y = '' THEN 0 ELSE CAST('0x' || left(hex(y), 2) AS INTEGER) END)[1];
+d_ord(x) AS list_transform([x], lambda y:
+    CASE WHEN y = '' THEN 0 ELSE CAST('0x' || hex(left(y, 1)) AS BIGINT) END)[1];
 """
 )
 

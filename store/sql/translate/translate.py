@@ -28,13 +28,14 @@ from seqstore.store.sql.translate.conversions import (
     as_text,
     cast_digits,
 )
-from seqstore.store.sql.translate.date_functions import add_interval, constant_time
+from seqstore.store.sql.translate.date_functions import add_interval, constant_time, extracted
 from seqstore.store.sql.translate.functions import translate_call, unknown_function
 from seqstore.store.sql.translate.macros import is_aggregate, settle
 from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
 
+_WIDER: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT"}
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
@@ -321,8 +322,23 @@ def _add(node: exp.Expr) -> exp.Expr:
     return implicit.arithmetic(node)
 
 
-def _extract(node: exp.Expr) -> exp.Expr:
-    node.set("expression", as_moment(node.expression))
+def _trimmed(node: exp.Expr) -> exp.Expr:
+    """Translates TRIM, LTRIM and RTRIM of a text: all of it is removed, not each of its characters."""
+    removed = node.args.get("expression")
+    if removed is None:
+        return node
+    position = str(node.args.get("position") or "BOTH").upper()
+    return call({"LEADING": "d_ltrim", "TRAILING": "d_rtrim"}.get(position, "d_trim"), node.this, removed)
+
+
+def _with_room(node: exp.Expr) -> exp.Expr:
+    """Translates `-x` and `abs(x)`: the smallest integer of a type has no opposite in it."""
+    value = node.this
+    wider = _WIDER.get(type_of(value) or "")
+    if isinstance(value, exp.Neg) and value.this.name == "2147483648":  # DuckDB reads the whole as an INT
+        wider = "BIGINT"
+    if wider is not None and not isinstance(value, exp.Literal):
+        node.set("this", exp.cast(value, wider))
     return node
 
 
@@ -466,7 +482,9 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     **dict.fromkeys((exp.Ceil, exp.Floor), _rounded_away),
     **dict.fromkeys((exp.Greatest, exp.Least), implicit.extreme),
     **dict.fromkeys((exp.Acos, exp.Acosh, exp.Asin, exp.Atanh, exp.Cot, exp.Sqrt), _within_domain),
+    exp.Abs: _with_room,
     exp.Add: _add,
+    exp.Ascii: lambda node: call("d_ascii", node.this),
     exp.Between: implicit.between,
     exp.Bracket: _bracket,
     exp.Case: implicit.case,
@@ -475,12 +493,13 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Collate: _collate,
     exp.Coalesce: implicit.coalesced,
     exp.Concat: implicit.concatenated,
-    exp.Extract: _extract,
+    exp.Extract: extracted,
     exp.If: implicit.conditional,
     exp.In: implicit.listed,
     exp.JSONExtract: _json_path,
     exp.Like: _like,
     exp.Limit: _bounded,
+    exp.Neg: _with_room,
     exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Offset: _bounded,
@@ -490,5 +509,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),
     exp.Sub: _add,
     exp.Time: _time,
+    exp.Trim: _trimmed,
     exp.TryCast: _cast,
 }

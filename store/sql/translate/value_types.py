@@ -41,8 +41,8 @@ _RESULTS_TEXT: Final = {
         mid money_format monthname pad parse_url regexp_extract regexp_replace regexp_replace_one
         regexpextract regexpreplace repeat replace right rpad rtrim schema sec_to_time session_user
         sessionuser sha sha1 sha2 sha256 soundex space split_part strleft strright substr substring
-        substring_index time_format timediff to_base64 tobase64 to_iso8601 to_json translate trim ucase unhex
-        upper url_decode url_encode user uuid version bin
+        substring_index time_format timediff to_base64 tobase64 to_iso8601 to_json translate trim trim_in
+        ltrim_in rtrim_in ucase unhex upper url_decode url_encode user uuid version bin
     """,
     "BIGINT": """
         approx_count_distinct approxdistinct array_count array_position array_size ascii bit_count

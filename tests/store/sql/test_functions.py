@@ -63,6 +63,29 @@ Run = Callable[[str], Any]
         ("substring('hello', -3)", "llo"),
         ("substring_index('a.b.c', '.', 2)", "a.b"),
         ("substring_index('a.b.c', '.', -1)", "c"),
+        ("substring_index('a.b', '', 1)", ""),
+        ("trim('xyxa', 'xy')", "xa"),
+        ("ltrim('xyxa', 'xy')", "xa"),
+        ("rtrim('axyx', 'yx')", "ax"),
+        ("trim('ababccaab', 'ab')", "cca"),
+        ("trim(BOTH 'ab' FROM 'ababccaab')", "cca"),
+        ("trim(LEADING 'a' FROM 'aabaa')", "baa"),
+        ("trim(TRAILING '.+' FROM 'a.+.+')", "a"),
+        ("trim('  a ')", "a"),
+        ("trim('abc', '')", "abc"),
+        ("trim('abc', NULL)", None),
+        ("trim_in('ababccaab', 'ab')", "cc"),
+        ("ascii('中')", 228),
+        ("ascii('')", 0),
+        ("ord('中')", 14989485),
+        ("abs(-2147483648)", 2147483648),
+        ("abs(CAST(-128 AS TINYINT))", 128),
+        ("-CAST(-2147483648 AS INT)", 2147483648),
+        ("months_between('2020-12-26', '2020-10-25')", 2.03225806),
+        ("timestamp '2024-01-01 00:00:00.9'", datetime(2024, 1, 1, 0, 0, 0, 900_000)),
+        ("timestamp '2024-01-01 00:00:01'", datetime(2024, 1, 1, 0, 0, 1)),
+        ("extract(MICROSECOND FROM '2024-01-01 10:10:10.123456')", 123456),
+        ("extract(WEEK FROM '2022-01-01')", 0),
         ("split_part('a,b', ',', 2)", "b"),
         ("split_part('a,b', ',', 9)", None),
         ("find_in_set('b', 'a,b,c')", 2),
@@ -76,6 +99,7 @@ Run = Callable[[str], Any]
         ("regexp_replace('aba', 'a', 'x')", "xbx"),
         ("hex('a')", "61"),
         ("unhex('zz')", None),
+        ("unhex('4')", ""),
         ("md5('a')", "0cc175b9c0f1b6a831c399e269772661"),
         ("'a' 'b'", "ab"),
         ('"double" ', "double"),
@@ -131,6 +155,12 @@ Run = Callable[[str], Any]
         ("map('a', 1)['a']", 1),
         ("size([1, 2])", 2),
         ("array_contains([1, 2], 2)", True),
+        ("array_contains([1, NULL], NULL)", True),
+        ("array_contains([1, 2], NULL)", False),
+        ("array_sort([3, 1, NULL, 2])", [None, 1, 2, 3]),
+        ("arrays_overlap([1, NULL], [NULL, 3])", None),
+        ("arrays_overlap([1, NULL], [1])", True),
+        ("arrays_overlap([1], [2])", False),
         ("named_struct('a', 1)", {"a": 1}),
         # the session
         ("database()", "db"),
@@ -206,3 +236,8 @@ def test_a_time_outside_of_the_years_0_to_9999_is_null(rows: Run, expression: st
     """Such a time ended `seqstore sql` in a traceback, and reached clients of MySQL as a broken text."""
     table = "(SELECT CAST('9999-12-31' AS DATE) AS d, CAST('9999-12-31 23:59:59' AS DATETIME) AS at) t"
     assert rows(f"SELECT {expression} FROM {table}") == [(None,)]
+
+
+def test_extract_of_a_unit_that_it_does_not_know_is_refused(value: Run) -> None:
+    with pytest.raises(InvalidInputError, match="EXTRACT does not know the unit YEAR_MONTH; expected YEAR, "):
+        value("extract(YEAR_MONTH FROM '2024-01-01')")
