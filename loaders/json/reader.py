@@ -449,12 +449,7 @@ class JsonReader:
 
     def _root_of(self, documents: pa.Array) -> pa.Array:
         """Returns the part of each document that `json_root` names, NULL where there is none."""
-        texts = evaluate(documents, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
-        if len(documents) and texts.null_count == len(texts) and documents.null_count < len(documents):
-            raise InvalidInputError(
-                f"json_root {self._options.root!r} names no part of the document", kind="data_quality"
-            )
-        return texts
+        return evaluate(documents, f"json_extract(c, {text_literal(self._root)})::VARCHAR")
 
     def _check_shape(self, texts: pa.Array, is_object: Mask) -> None:
         if self._options.strip_outer_array or self._paths or is_object.all():

@@ -184,7 +184,7 @@ def test_the_root_is_taken_before_the_array_is_opened() -> None:
     body = b'{"d":{"r":[{"a":1},{"b":2}]}}'
     options: dict[str, Any] = {"strip_outer_array": True, "by_line": False}
     assert read(body, root="$.d.r", **options).rows == [("1", None), (None, "2")]
-    assert "names no part" in refusal(body, root="$.x", **options)
+    assert read(body, root="$.x", **options).bad == [(1, "the row is no JSON object")]
     assert read(b'{"r":{"a":1}}\n{"r":{"a":2}}\n', root="$.r").rows == [("1", None), ("2", None)]
 
 
@@ -193,6 +193,11 @@ def test_a_line_without_the_root_is_a_bad_row() -> None:
     outcome = read(b'{"r":{"a":1}}\n{"q":{"a":2}}\n{"r":{"b":3}}\n', root="$.r")
     assert outcome.rows == [("1", None), (None, "3")]
     assert outcome.bad == [(2, "the row is no JSON object")]
+    for body in (b'{"q":1}\n{"r":{"a":1}}', b'{"r":{"a":1}}\n{"q":1}', b'{"q":1}\n', b'{"q":1}'):
+        for block_bytes in (1, 1000):
+            alone = read(body, block_bytes=block_bytes, root="$.r")
+            assert [reason for _, reason in alone.bad] == ["the row is no JSON object"], body
+            assert len(alone.rows) == body.count(b'"r"')
     body = b'{"r":[{"a":1},{"a":2}]}\n{"q":[]}\n{"r":[]}\n'
     outcome = read(body, root="$.r", strip_outer_array=True)
     assert outcome.rows == [("1", None), ("2", None)]
