@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
@@ -15,8 +17,10 @@ from seqstore.cli.context import beside_the_data, open_store, server, split_tabl
 if TYPE_CHECKING:
     from seqstore.loaders.broker.job import LoadJob
     from seqstore.loaders.broker.new_table import FilesLoad
-    from seqstore.store import Store
+    from seqstore.store import Store, TableSchema
     from seqstore.store.sql.parse.load_jobs import CreateTableFrom
+
+_EMPTY: Final = 1  # the version of a table without rows
 
 
 class _Target(str):
@@ -66,7 +70,6 @@ def load_files(
     The directory of a Delta or Iceberg table is imported as a new table."""
     split_table(into)
     from seqstore.loaders.broker.new_table import FilesLoad
-    from seqstore.store.catalog.job_record import CANCELLED
     from seqstore.store.settings import registries_of_environment
 
     if _import(cast(_Target, into), paths, (key or [], sequence, _parsed(properties or [])), form, timezone):
@@ -75,12 +78,61 @@ def load_files(
     named = server(ctx)
     with open_store(ctx, create=True) if named is None else named.connect() as store:
         load = FilesLoad(into, names, form.lower(), separator, timezone, registries_of_environment())
-        is_new = _make_table(store, load, key or [], sequence, _parsed(properties or []))
-        job = _run(store, load)
-        if is_new and job.state == CANCELLED:
-            store.drop_table(into)
-            output.say(f"DROP TABLE {into};")
+        schema = _schema_of_new(store, load, key or [], sequence, _parsed(properties or []))
+        job = _run(store, load) if schema is None else _fill(store, load, schema)
     report(job)
+
+
+def _fill(store: Store, load: FilesLoad, schema: TableSchema) -> LoadJob:
+    """Makes the table of a load, and its database, and prints the statements; without rows both go again."""
+    from seqstore.store.catalog.job_record import CANCELLED
+    from seqstore.store.errors import StoreError
+    from seqstore.store.sql.session.show_output import create_table_text
+
+    database, name = split_table(load.table)
+    is_new_database = database not in store.databases()
+    if is_new_database:
+        store.create_database(database)
+    try:
+        with _made(store, load.table, schema):
+            if is_new_database:
+                output.say(f"CREATE DATABASE {database};")
+            output.say(create_table_text(name, schema))
+            job = _run(store, load)
+            if job.state == CANCELLED:
+                raise _NoRowsError
+    except _NoRowsError:
+        is_there = name in store.tables(database)
+        output.say(f"-- {load.table} has rows of another load" if is_there else f"DROP TABLE {load.table};")
+    except BaseException:
+        if is_new_database:
+            with suppress(StoreError):  # others have made tables in it
+                store.drop_database(database)
+        raise
+    return job
+
+
+class _NoRowsError(Exception):
+    """The load of a new table ended without rows."""
+
+
+@contextmanager
+def _made(store: Store, name: str, schema: TableSchema) -> Iterator[None]:
+    """Makes a table; drops it where the block fails, unless somebody has loaded rows into it."""
+    from seqstore.store.ddl.filled_tables import filled_table
+    from seqstore.store.remote.remote_store import RemoteStore
+
+    if not isinstance(store, RemoteStore):
+        with filled_table(store, name, schema):
+            yield
+        return
+    table = store.create_table(name, schema)
+    try:
+        yield
+    except BaseException:
+        if table.version == _EMPTY:
+            store.drop_table(name)
+        raise
 
 
 def _run(store: Store, load: FilesLoad) -> LoadJob:
@@ -173,16 +225,11 @@ def _parsed(properties: list[str]) -> dict[str, str]:
     return found
 
 
-def _make_table(
+def _schema_of_new(
     store: Store, load: FilesLoad, key: list[str], sequence: str | None, properties: dict[str, str]
-) -> bool:
-    """Makes the database and the table where they are missing, and prints the statements.
-
-    Returns:
-        Whether the table is new.
-    """
+) -> TableSchema | None:
+    """Returns the schema of the table to make, None where it is there and fits the options."""
     from seqstore.store.errors import InvalidInputError
-    from seqstore.store.sql.session.show_output import create_table_text
 
     database, name = split_table(load.table)
     if database in store.databases() and name in store.tables(database):
@@ -204,11 +251,5 @@ def _make_table(
                 "ALTER TABLE .. SET",
                 kind="bad_property",
             )
-        return False
-    schema = load.declared(key, sequence, properties)
-    if database not in store.databases():
-        store.create_database(database)
-        output.say(f"CREATE DATABASE {database};")
-    store.create_table(load.table, schema)
-    output.say(create_table_text(name, schema))
-    return True
+        return None
+    return load.declared(key, sequence, properties)

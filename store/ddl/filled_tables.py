@@ -7,13 +7,12 @@ the table up and could not drop it, the next opening of the store drops it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
 
 from seqstore.store.catalog import catalog as records
 from seqstore.store.catalog.environment import Catalog
 from seqstore.store.catalog.table_records import FILLER, forget_table
-from seqstore.store.errors import NotFoundError
 from seqstore.store.runtime.process_identity import is_alive, this_process
 from seqstore.store.schema.table_schema import TableSchema
 
@@ -43,8 +42,6 @@ class _Store(Protocol[_Made]):
         filler: tuple[int, int] | None = None,
     ) -> _Made: ...
 
-    def drop_table(self, name: str, *, if_exists: bool = False) -> None: ...
-
 
 @contextmanager
 def filled_table(
@@ -65,13 +62,20 @@ def filled_table(
         try:
             yield table
         except BaseException:
-            with suppress(NotFoundError):
-                if table.version == _EMPTY:
-                    store.drop_table(name)
+            _drop_unfilled(store.catalog, table.id)
             raise
         _settle(store.catalog, table.id)
     finally:
         _filled.discard(mark)
+
+
+def _drop_unfilled(catalog: Catalog, table_id: int) -> None:
+    """Drops a table without loaded rows, in one transaction; its files are left to the sweep."""
+    key = records.table_key(table_id)
+    with catalog.write() as tx:
+        record = tx.get("tables", key)
+        if _is_unfilled(tx.get("heads", key), record):
+            forget_table(tx, records.require_database(tx, record["database"]), record["name"])
 
 
 def _settle(catalog: Catalog, table_id: int) -> None:

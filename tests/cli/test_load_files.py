@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,9 +19,11 @@ import pytest
 from typer.testing import CliRunner
 
 from seqstore import Session, Store
+from seqstore.cli import load_files
 from seqstore.cli.main import app
 from tests.loaders.lake.delta_writer import HandMade, field
 from tests.support.changes.messages import body, envelope, with_schema
+from tests.support.children import MODULES
 from tests.support.statements import dicts, run
 
 Load = Callable[..., Any]
@@ -185,6 +190,47 @@ def test_a_load_that_fails_leaves_no_new_table(load: Load, tmp_path: Path) -> No
     assert "DROP TABLE shop.t" in done.output
     with Store.open(tmp_path / "data") as store:
         assert store.tables("shop") == []
+
+
+def test_a_new_table_with_rows_of_another_load_stays(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was dropped with the rows that another process had loaded meanwhile."""
+    (tmp_path / "1.csv").write_text("id,v\n1,a\n2\n")
+    run = load_files._run
+
+    def overtaken(store: Store, given: Any) -> Any:
+        with Store.open(tmp_path / "data") as other:
+            other.table("shop.t").upsert(pa.table({"id": [7], "v": ["theirs"]}))
+        return run(store, given)
+
+    monkeypatch.setattr(load_files, "_run", overtaken)
+    done = load(tmp_path / "1.csv", "--key", "id")
+    assert done.exit_code == 4, done.output
+    assert "shop.t has rows of another load" in done.output
+    assert rows(tmp_path) == [{"id": 7, "v": "theirs"}]
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+def test_a_load_whose_output_cannot_be_written_leaves_nothing(tmp_path: Path, has_database: bool) -> None:
+    """The statements are printed before the rows are loaded: an empty table was left."""
+    (tmp_path / "1.csv").write_text("id,v\n1,a\n")
+    with Store.open(tmp_path / "data") as store:
+        store.create_database("shop" if has_database else "other")
+    given = ["--data-dir", str(tmp_path / "data"), "load", str(tmp_path / "1.csv"), "--into", "shop.t"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "seqstore", "--quiet", *given, "--key", "id"],
+            env={**os.environ, "PYTHONPATH": MODULES},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "seqstore: standard output: no space left on device\n")
+    with Store.open(tmp_path / "data") as store:
+        assert [store.tables(name) for name in store.databases()] == [[]]
+        assert store.databases() == ["shop" if has_database else "other"]
 
 
 def test_missing_files_and_repeated_names_are_refused(load: Load, tmp_path: Path) -> None:

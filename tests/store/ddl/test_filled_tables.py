@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from seqstore import Session, Store, UnavailableError
+from seqstore.store.ddl import filled_tables
 from seqstore.store.ddl.filled_tables import filled_table
 from seqstore.store.publish import commit
 from tests.support.faults.dying_child import run_until_dead
@@ -44,12 +45,23 @@ def test_a_table_that_could_not_be_dropped_is_dropped_before_the_next_try(
 
     with monkeypatch.context() as broken:
         broken.setattr(commit, "_commit", fail)
-        broken.setattr(Store, "drop_table", fail)
+        broken.setattr(filled_tables, "_drop_unfilled", fail)
         with pytest.raises(UnavailableError, match="the disk fails"):
             run(session, COPY)
     assert store.tables("db") == ["copy", "t"]
     run(session, COPY)
     assert rows_of(store.table("db.copy")) == [(1,)]
+
+
+def test_a_table_with_rows_of_another_stays_when_its_block_fails(store: Store) -> None:
+    def fill() -> None:
+        with filled_table(store, "db.new", schema_of("k BIGINT NOT NULL")) as table:
+            table.upsert(pa.table({"k": [5]}))
+            raise UnavailableError("the disk fails", kind="disk")
+
+    with pytest.raises(UnavailableError):
+        fill()
+    assert rows_of(store.table("db.new")) == [(5,)]
 
 
 def test_a_table_that_is_being_filled_stays(store: Store) -> None:
