@@ -141,9 +141,13 @@ def backups(
 ) -> None:
     """List the backups of a target; --verify ends with code 5 when a file is damaged or missing."""
     from seqstore.store.backup.stored_backups import backup_faults, stored_backups
+    from seqstore.store.errors import NotFoundError
 
     place = _absolute(target)
-    for found in stored_backups(place):
+    there = stored_backups(place)
+    if not there:
+        raise NotFoundError(f"{place}: no backups here; check the path, or that it is mounted")
+    for found in there:
         what = found.error or f"{len(found.objects)} tables and views, {found.files} files"
         size = "" if found.error else f" of {found.bytes / _MIB:.1f} MiB"
         output.say(f"{found.database}.{found.label} {found.timestamp}: {what}{size}")

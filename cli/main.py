@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -204,7 +205,26 @@ def run(name: str | None = None) -> None:
     Args:
         name: what help calls it; by default as it was called.
     """
-    run_and_end(partial(app, prog_name=name))
+    _open_streams()
+    run_and_end(partial(_run, name))
+
+
+def _run(name: str | None) -> None:
+    try:
+        app(prog_name=name)
+    except OSError as error:  # of the options, such as --version into a full disk
+        if "--debug" in sys.argv:
+            raise
+        with suppress(OSError):
+            output.error(_message(error))
+        raise SystemExit(FAILED) from None
+
+
+def _open_streams() -> None:
+    """Opens the standard streams that the caller has closed: else the first file of a store would be one."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
 
 
 if __name__ == "__main__":

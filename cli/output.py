@@ -274,11 +274,17 @@ def as_markdown(table: pa.Table) -> str:
 def _write(stream: Any, line: str) -> None:
     progress.clear()
     try:
-        stream.write(line + "\n")
-    except UnicodeEncodeError:  # a terminal that is not UTF-8 shows what it can
-        encoding = stream.encoding or "ascii"
-        stream.write(line.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")
-    stream.flush()
+        try:
+            stream.write(line + "\n")
+        except UnicodeEncodeError:  # a terminal that is not UTF-8 shows what it can
+            encoding = stream.encoding or "ascii"
+            stream.write(line.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        name = "standard error" if stream is sys.stderr else "standard output"
+        raise OSError(error.errno, error.strerror, name) from None
 
 
 _FORMS: Final[dict[Format, Callable[[Any], str]]] = {

@@ -48,6 +48,7 @@ from seqstore.store.runtime import cancellation
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.runtime.internal import internal
 from seqstore.store.runtime.process_identity import is_alive, this_process
+from seqstore.store.schema.declaration import check_name
 from seqstore.store.schema.features import require_writable
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.segment.disk import Disk
@@ -467,6 +468,8 @@ def _chosen(
             table=unknown[0],
         )
     chosen = dict(tables) if tables else {name: name for name in manifest.objects if name not in exclude}
+    for new_name in chosen.values():
+        check_name(new_name, "table")
     if len(set(chosen.values())) < len(chosen):
         raise InvalidInputError("two tables would be restored under one name", kind="bad_name")
     foreign = sorted(chosen.keys() & manifest.views.keys())

@@ -42,12 +42,19 @@ def test_a_backup_is_restored_on_a_new_host(data: Path, tmp_path: Path) -> None:
         assert rows_of(restored.table("db.copy")) == rows_of(store.table("db.t"))
     assert seqstore("--data-dir", str(new), "restore", "db", place, "--table", "t=copy").exit_code == 1
     assert seqstore("--data-dir", str(new), "restore", "db", place, "--replace").exit_code == 0
+    for name in ("x.y", "a/b", " ", "a" * 600):  # a table of such a name could not be dropped
+        refused = seqstore("--data-dir", str(new), "restore", "db", place, "--table", f"t={name}")
+        assert (refused.exit_code, "expected 1 to 64 letters" in refused.output) == (1, True), refused.output
 
 
 def test_damage_ends_with_code_5(data: Path, tmp_path: Path) -> None:
     place = tmp_path / "b"
     seqstore("--data-dir", str(data), "backup", "db", str(place))
     sound = seqstore("backups", str(place), "--verify")
+    for nowhere in (place / "gone", data):
+        missing = seqstore("backups", str(nowhere), "--verify")
+        assert (missing.exit_code, missing.stdout) == (1, "")
+        assert "no backups here; check the path, or that it is mounted" in missing.stderr
     assert (sound.exit_code, sound.output.splitlines()[-1]) == (0, "every file is as it was written")
     victim = next(place.glob("files/*.keys"))
     victim.write_bytes(victim.read_bytes()[:-1] + b"?")

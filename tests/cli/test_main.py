@@ -414,3 +414,37 @@ def test_a_rejected_stream_load_exits_with_4_and_still_prints_its_reply(run: Inv
     assert run(*again).exit_code == 0
     repeated = run(*again)
     assert (repeated.exit_code, json.loads(repeated.stdout)["Status"]) == (1, "Label Already Exists")
+
+
+STREAMS = {"stdin": "<&-", "stdout": ">&-", "stderr": "2>&-"}
+
+
+@pytest.mark.parametrize("closed", [*STREAMS, "all"])
+def test_a_command_whose_streams_are_closed_runs(tmp_path: Path, closed: str) -> None:
+    """It ended by a trace or in silence, and the first file of the store would have been the stream."""
+    ends = " ".join(STREAMS.values()) if closed == "all" else STREAMS[closed]
+    text = "CREATE DATABASE d; USE d; CREATE TABLE t (k INT) UNIQUE KEY(k); INSERT INTO t VALUES (1); "
+    text += "SELECT * FROM t"
+    command = f"exec {sys.executable} -m seqstore --data-dir {tmp_path / 'data'} sql -e '{text}' {ends}"
+    environment = {**os.environ, "PYTHONPATH": MODULES}
+    done = subprocess.run(["sh", "-c", command], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("| 1 |" in done.stdout) == (closed not in ("stdout", "all"))
+    with Store.open(tmp_path / "data") as store:
+        assert store.table("d.t").count() == 1
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_options_that_cannot_be_printed_end_in_one_line(option: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "seqstore", option],
+            env={**os.environ, "PYTHONPATH": MODULES, "PYTHONUNBUFFERED": "1"},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "o space left on device" in done.stderr
