@@ -180,6 +180,8 @@ def split_table(name: str) -> tuple[str, str]:
         typer.BadParameter: it is not of that form.
     """
     database, dot, table = name.partition(".")
+    if not name.isprintable():
+        raise typer.BadParameter(f"expected DB.TABLE of letters and digits, found {name!r}")
     if not (database and dot and table):
         raise typer.BadParameter(f"expected DB.TABLE, found {name!r}")
     return database, table

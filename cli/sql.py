@@ -121,7 +121,10 @@ def _text(execute: list[str] | None, file: Path | None) -> str | None:
     if execute:
         return ";\n".join(execute)
     if file is not None and str(file) != "-":
-        return file.read_text(encoding="utf-8")
+        try:
+            return file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise typer.BadParameter(f"{file}: byte {error.start} is not UTF-8") from None
     if file is not None or not sys.stdin.isatty():
-        return sys.stdin.read()
+        return sys.stdin.read().removeprefix("\ufeff")  # the mark of an editor
     return None

@@ -51,6 +51,10 @@ def parse_thinning(text: str) -> tuple[ThinningStep, ...]:
     return found
 
 
+SECTIONS: Final = ("store", "server")  # of a file of settings
+INTEGER_MAX: Final = 2**63 - 1  # beyond it lmdb and the system take no number
+
+
 @dataclass(frozen=True)
 class Settings:
     """One immutable set of settings; `Settings.load(path)` reads the `[store]` table of a TOML file.
@@ -160,8 +164,7 @@ class Settings:
         Raises:
             InvalidInputError: unknown name, or a value of another type or range.
         """
-        with path.open("rb") as file:
-            given: dict[str, Any] = tomllib.load(file).get("store", {})
+        given = read_section(path, "store")
         known = {field.name for field in fields(cls)}
         for name, value in list(given.items()):
             if name not in known:
@@ -174,6 +177,31 @@ class Settings:
             if isinstance(value, list):
                 given[name] = tuple(value)
         return cls(**given)
+
+
+def read_section(path: Path, name: str) -> dict[str, Any]:
+    """Returns a section of a TOML file of settings, empty if the file has none of that name.
+
+    Raises:
+        InvalidInputError: it is no TOML, or has something else than the known sections.
+    """
+    try:
+        with path.open("rb") as file:
+            found = tomllib.load(file)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path}: not TOML: {error}", kind="bad_setting") from None
+    for section, value in found.items():
+        if section not in SECTIONS:
+            raise InvalidInputError(
+                f"{path}: unknown section or setting {section!r}; expected [{'], ['.join(SECTIONS)}]",
+                kind="bad_setting",
+            )
+        if not isinstance(value, dict):
+            raise InvalidInputError(
+                f"{path}: {section!r} expects a section, [{section}], found {value!r}", kind="bad_setting"
+            )
+    given: dict[str, Any] = found.get(name, {})
+    return given
 
 
 def registries_of_environment() -> tuple[str, ...]:
@@ -196,6 +224,6 @@ def _expected(name: str, default: Any, value: Any) -> str | None:
     if isinstance(default, str):
         return None if isinstance(value, str) else "a text"
     least = 0 if name in _MAY_BE_ZERO else 1
-    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= INTEGER_MAX:
         return None
-    return "a positive integer" if least else "an integer from 0"
+    return ("a positive integer" if least else "an integer from 0") + " of 64 bits"

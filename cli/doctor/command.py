@@ -23,8 +23,11 @@ def doctor(
     """Check disk, descriptors, clock, ports, versions and catalog for a server; exit code 1 for errors."""
     from seqstore.cli.doctor.checks import ERROR, WARNING, checks
     from seqstore.cli.server.settings import ServerSettings
+    from seqstore.store.settings import Settings
 
     settings = ServerSettings.load(config) if config else ServerSettings()
+    if config:
+        Settings.load(config)  # refuses what the server would refuse
     ports = {"http": http_port, "mysql": mysql_port}
     found = checks(data_dir(ctx), settings, host or settings.host, ports)
     for check in found:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ssl
-import tomllib
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from seqstore.cli.clients.admission import ConnectionLimits
 from seqstore.cli.logs.json_lines import FORMATS
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.settings import INTEGER_MAX, read_section
 from seqstore.store.sql.evaluate.connections import COPIES_PERCENT
 
 _MIB, _GIB = 2**20, 2**30
@@ -116,8 +115,7 @@ class ServerSettings:
         Raises:
             InvalidInputError: unknown name or a value of another type.
         """
-        with path.open("rb") as file:
-            given: dict[str, Any] = tomllib.load(file).get("server", {})
+        given = read_section(path, "server")
         known: dict[str, type] = {field.name: type(field.default) for field in fields(cls)}
         for name, value in list(given.items()):
             if isinstance(value, list) and all(isinstance(each, str) for each in value):
@@ -125,9 +123,9 @@ class ServerSettings:
             if name not in known:
                 raise InvalidInputError(f"{path}: unknown setting {name!r} in [server]", kind="bad_setting")
             least = _LEAST.get(name, 1)
-            is_small = isinstance(value, int) and not isinstance(value, bool) and value < least
-            if type(value) is not known[name] or is_small:
-                integer = "a positive integer" if least == 1 else f"an integer from {least}"
+            is_far = isinstance(value, int) and not least <= value <= INTEGER_MAX
+            if type(value) is not known[name] or (is_far and not isinstance(value, bool)):
+                integer = ("a positive integer" if least == 1 else f"an integer from {least}") + " of 64 bits"
                 wanted = {str: "a text", bool: "true or false", tuple: "a list of texts"}.get(
                     known[name], integer
                 )

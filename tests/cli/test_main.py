@@ -448,3 +448,30 @@ def test_options_that_cannot_be_printed_end_in_one_line(option: str) -> None:
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == 1
     assert "o space left on device" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "told"),
+    [
+        (b"\xef\xbb\xbfSELECT 1\r\n;\r\n", 0, "| 1 "),
+        (b"SELECT '\xff'", 2, "byte 8 is not UTF-8"),
+    ],
+    ids=["mark of an editor", "not UTF-8"],
+)
+def test_a_file_of_statements_is_text(
+    run: Invoke, tmp_path: Path, content: bytes, status: int, told: str
+) -> None:
+    Store.open(tmp_path / "data", create=True).close()
+    (tmp_path / "in.sql").write_bytes(content)
+    done = run("sql", "-f", str(tmp_path / "in.sql"))
+    assert done.exit_code == status, done.output
+    assert told in done.output
+
+
+@pytest.mark.parametrize("command", ["history", "check", "optimize", "changes", "stream-load"])
+def test_a_name_that_is_no_text_is_refused(run: Invoke, tmp_path: Path, command: str) -> None:
+    """It ended in the trace of an encoder."""
+    Store.open(tmp_path / "data", create=True).close()
+    done = run(command, "shop.\udcff", *(["-T", "-"] if command == "stream-load" else []))
+    assert done.exit_code == 2, done.output
+    assert "expected DB.TABLE of letters and digits" in " ".join(done.output.split())
