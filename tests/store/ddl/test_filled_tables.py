@@ -73,7 +73,8 @@ def test_a_table_that_is_being_filled_stays(store: Store) -> None:
 
 
 def test_a_table_without_rows_stays_when_its_statement_has_ended(store: Store) -> None:
-    text = f"{KILLED.replace('FROM t', 'FROM t WHERE k > 1')}\nprint('made', flush=True)\nsys.stdin.read()"
+    filled = KILLED.replace("FROM t", "FROM t WHERE k > 1")
+    text = f"import signal\n{filled}\nprint('made', flush=True)\nsignal.pause()"
     assert run_until_dead(text, store.path, 0, kill_after=1) == ["made"]
     with Store.open(store.path) as opened:
         assert opened.tables("db") == ["copy", "t"]
