@@ -157,8 +157,9 @@ def multiplied(node: exp.Expr) -> exp.Expr | None:
 
 def widen_products(tree: exp.Expr) -> None:
     """Gives the noted products of a translated tree room for their digits."""
-    for node in [each for each in find_all(tree, exp.Mul) if isinstance(each.meta.get(_NOTE), _Note)]:
-        node.replace(_wide_product(node.copy()))
+    noted = [each for each in find_all(tree, exp.Mul) if isinstance(each.meta.get(_NOTE), _Note)]
+    for node in reversed(noted):  # inner ones first: an outer one takes its operands along
+        node.replace(_wide_product(node))
 
 
 def _wide_product(node: exp.Expr) -> exp.Expr:

@@ -35,6 +35,8 @@ def value(session: Session, text: str) -> Any:
         ("d * b", "99999999.99"),
         ("d * d / 3", "3333333332666666.66670000"),
         ("-(p * p)", "-1001000.250000000000"),
+        ("CAST(p * p AS DECIMAL(10, 1)) * d", "100100029989989.997"),
+        ("CAST(CAST(p * p AS DECIMAL(10, 1)) * d AS DECIMAL(18, 1)) * p", "100150080004984995"),
     ],
 )
 @pytest.mark.parametrize(
