@@ -9,6 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -51,12 +52,18 @@ def test_the_mysql_port_is_served_after_a_lack_of_descriptors(
 ) -> None:
     """The accepting thread ended for good at the first client that it could not accept."""
     with MysqlServer(store) as server:
-        with socket.socket() as client:
-            client.settimeout(60)
+        with contextlib.ExitStack() as opened:
+            clients = [opened.enter_context(socket.socket()) for _ in range(20)]
             with no_files_left(), caplog.at_level(logging.WARNING):
-                client.connect(("127.0.0.1", server.port))
-                while "no MySQL client can be accepted" not in caplog.text:
-                    pass
+                for client in clients:  # a file that another thread closes meanwhile lets one more in
+                    client.settimeout(60)
+                    client.connect(("127.0.0.1", server.port))
+                    until = time.monotonic() + 10
+                    while "no MySQL client can be accepted" not in caplog.text and time.monotonic() < until:
+                        pass
+                    if time.monotonic() < until:
+                        break
+            assert "no MySQL client can be accepted" in caplog.text
             assert client.recv(5), "the client that waited is served"
         with pymysql.connect(host="127.0.0.1", port=server.port, user="root") as connection:
             assert ask(connection, "SELECT 1") == [(1,)]
