@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from seqstore.loaders.broker.new_table import FilesLoad
     from seqstore.store import Store, TableSchema
     from seqstore.store.sql.parse.load_jobs import CreateTableFrom
-
-_EMPTY: Final = 1  # the version of a table without rows
 
 
 class _Target(str):
@@ -118,8 +116,8 @@ class _NoRowsError(Exception):
 
 @contextmanager
 def _made(store: Store, name: str, schema: TableSchema) -> Iterator[None]:
-    """Makes a table; drops it where the block fails, unless somebody has loaded rows into it."""
-    from seqstore.store.ddl.filled_tables import filled_table
+    """Makes a table; if the block fails while the table has no rows, drops it again."""
+    from seqstore.store.ddl.filled_tables import EMPTY, filled_table
     from seqstore.store.remote.remote_store import RemoteStore
 
     if not isinstance(store, RemoteStore):
@@ -130,7 +128,7 @@ def _made(store: Store, name: str, schema: TableSchema) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if table.version == _EMPTY:
+        if table.version == EMPTY:
             store.drop_table(name)
         raise
 

@@ -16,7 +16,7 @@ from seqstore.store.catalog.table_records import FILLER, forget_table
 from seqstore.store.runtime.process_identity import is_alive, this_process
 from seqstore.store.schema.table_schema import TableSchema
 
-_EMPTY: Final = 1  # the version of a table without rows
+EMPTY: Final = 1  # the version of a table without rows
 _filled: Final[set[tuple[str, str]]] = set()  # what this process fills: data directory and name
 
 
@@ -70,11 +70,14 @@ def filled_table(
 
 
 def _drop_unfilled(catalog: Catalog, table_id: int) -> None:
-    """Drops a table without loaded rows, in one transaction; its files are left to the sweep."""
+    """Drops a table that this process fills and that has no rows yet, in one transaction.
+
+    Its files are left to the sweep.
+    """
     key = records.table_key(table_id)
     with catalog.write() as tx:
         record = tx.get("tables", key)
-        if _is_unfilled(tx.get("heads", key), record):
+        if _is_unfilled(tx.get("heads", key), record) and tuple(record[FILLER]) == this_process():
             forget_table(tx, records.require_database(tx, record["database"]), record["name"])
 
 
@@ -91,7 +94,7 @@ def _settle(catalog: Catalog, table_id: int) -> None:
 
 
 def _is_unfilled(head: Any, record: Any) -> bool:
-    return head is not None and record is not None and head[0] == _EMPTY and FILLER in record
+    return head is not None and record is not None and head[0] == EMPTY and FILLER in record
 
 
 def drop_abandoned(catalog: Catalog) -> None:

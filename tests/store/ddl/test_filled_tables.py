@@ -64,6 +64,21 @@ def test_a_table_with_rows_of_another_stays_when_its_block_fails(store: Store) -
     assert rows_of(store.table("db.new")) == [(5,)]
 
 
+def test_a_table_that_another_process_fills_stays_when_a_block_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        with filled_table(store, "db.new", schema_of("k BIGINT NOT NULL"), if_not_exists=True):
+            raise UnavailableError("the disk fails", kind="disk")
+
+    with filled_table(store, "db.new", schema_of("k BIGINT NOT NULL")) as table:
+        with monkeypatch.context() as other, pytest.raises(UnavailableError):
+            other.setattr(filled_tables, "this_process", lambda: (1, 1))
+            fail()
+        table.upsert(pa.table({"k": [5]}))
+    assert rows_of(store.table("db.new")) == [(5,)]
+
+
 def test_a_table_that_is_being_filled_stays(store: Store) -> None:
     with filled_table(store, "db.new", schema_of("k BIGINT NOT NULL")) as table:
         with Store.open(store.path) as other:
