@@ -17,7 +17,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.calls import EvaluationContext
-from seqstore.store.sql.translate.decimal_division import note_divisions, widen_products
+from seqstore.store.sql.translate.decimal_arithmetic import note_decimals, widen_products
 from seqstore.store.sql.translate.macros import settle
 from seqstore.store.sql.translate.plan_limits import refuse_long_plans
 from seqstore.store.sql.translate.relations import Relation, nodes_by_relation
@@ -64,7 +64,7 @@ def translated(tree: exp.Query, relations: list[Relation], session: SessionValue
     scopes = Scopes(relations)
     refuse_whole_rows(tree, scopes)
     refuse_long_plans(tree, scopes)
-    note_divisions(tree, relations)
+    note_decimals(tree, relations)
     name_columns(tree, relations, show_hidden=session.show_hidden)
     return translate(tree, session.evaluation, session.variables, relations)
 

@@ -8,12 +8,14 @@ In DuckDB quotients and averages are DOUBLE, and products of operands of up to 1
 digits the scale of a quotient shrinks (`_divided`). Integers beside a decimal count as decimals without
 fraction. Divisions of integers alone, and of operands beside FLOAT, DOUBLE or text, are DOUBLE.
 
-1. `note_divisions` finds the types of operands before the tree is translated: of columns, numbers, casts,
-   arithmetic, sums and the like, also through subqueries and CTEs. Divisions with a decimal operand get a
+1. `note_decimals` finds the types of operands before the tree is translated: of columns, numbers, casts,
+   arithmetic, sums and the like, also through subqueries and CTEs. Divisions and products of decimals get a
    note of both types, and averages of decimals become such divisions.
 2. Where the type of an operand is not found (a function without a rule here), the division is one of DOUBLEs.
 3. The translation turns a noted division into an exact one of integers: of 64 bits where all digits fit,
    which is ten times as fast, else of 128.
+4. A noted product gets a wider operand. In an aggregate it stays narrow, which is faster, and is widened when
+   one overflows: the query then runs again.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ class _Note:
     result: Digits
 
 
-def note_divisions(tree: exp.Query, relations: list[Relation]) -> None:
+def note_decimals(tree: exp.Query, relations: list[Relation]) -> None:
     """Notes types at divisions and products of decimals, and turns averages of decimals into divisions."""
     divisions, averages = list(find_all(tree, exp.Div)), list(find_all(tree, exp.Avg))
     products = list(find_all(tree, exp.Mul))

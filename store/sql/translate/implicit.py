@@ -32,7 +32,7 @@ from seqstore.store.sql.translate.conversions import (
     literal_beside,
     whole_quotient,
 )
-from seqstore.store.sql.translate.decimal_division import divided, multiplied
+from seqstore.store.sql.translate.decimal_arithmetic import divided, multiplied
 from seqstore.store.sql.translate.value_types import (
     DATE_LIKE,
     INTEGERS,
