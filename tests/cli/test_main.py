@@ -21,6 +21,7 @@ from seqstore.loaders.broker.toml_spec import read_spec as broker_spec
 from seqstore.loaders.routine.toml_spec import read_spec as routine_spec
 from tests.support.children import MODULES
 from tests.support.printed import WORKED_EXAMPLE
+from tests.support.waiting import until
 
 Invoke = Callable[..., Any]
 ROOT = Path(__file__).parents[2]
@@ -145,10 +146,12 @@ def test_sql_loads_files_below_an_allowed_path(run: Invoke, tmp_path: Path) -> N
     rows.write_text("1,a\n2,b\n")
     load = f"LOAD LABEL l (DATA INFILE('file://{rows}') INTO TABLE t COLUMNS TERMINATED BY ',') WITH LOCAL"
     sql(run, "CREATE DATABASE d; CREATE TABLE d.t (k INT, v VARCHAR(9)) UNIQUE KEY(k)")
-    here = ("--data-dir", str(tmp_path / "data"), "sql", "-D", "d")  # a process ends after its jobs
-    assert seqstore(*here, "-e", load).returncode == 0
+    here = ("--data-dir", str(tmp_path / "data"), "sql", "-D", "d")
+    assert seqstore(*here, "-e", load).returncode == 0  # its job is a process of its own, and may go on
+    until(lambda: "CANCELLED" in sql(run, "USE d; SHOW LOAD"))
     assert "--allow" in sql(run, "USE d; SHOW LOAD")
     assert seqstore(*here, "--allow", str(rows.parent), "-e", load).returncode == 0
+    until(lambda: "FINISHED" in sql(run, "USE d; SHOW LOAD"))
     assert run("sql", "-e", "SELECT count(*) n FROM d.t", "--format", "csv").stdout == "n\n2\n"
 
 
