@@ -18,7 +18,7 @@ from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.descriptors import require_for_duckdb
 from seqstore.store.runtime.forks import new_lock
 from seqstore.store.sql.evaluate.column_copies import ColumnCopies
-from seqstore.store.sql.translate.macros import called_macros
+from seqstore.store.sql.translate.macros.catalog import called_macros
 
 if TYPE_CHECKING:
     import duckdb

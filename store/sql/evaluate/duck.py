@@ -28,7 +28,7 @@ from seqstore.store.runtime.call_room import RoomyIterator
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
 from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
 from seqstore.store.sql.parse.nesting import too_deep
-from seqstore.store.sql.translate.macros import INTERNAL, reads_zone, zone_setting
+from seqstore.store.sql.translate.macros.catalog import internal_names, reads_zone, zone_setting
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import ColumnType
@@ -56,7 +56,7 @@ _UNKNOWN_COLUMN: Final = re.compile(
     r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
 )
 _UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
-_BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ of at most .*?)' to")
+_BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ (?:of at most|such as) .*?)' to")
 _SOURCE_NAME: Final = re.compile(r"(\"?(temp|__copy_\d+)\"?\.main\.)?\"?__(source_\d+|copy__)\"?\.?")
 
 
@@ -308,7 +308,9 @@ def _statement_error(error: BaseException, text: str) -> StoreError:
         )
     called = _UNTAKEN.search(message)
     if called is not None:
-        function = "an operator or date function" if called[1] in INTERNAL else f"function {called[1]!r}"
+        function = (
+            "an operator or date function" if called[1] in internal_names() else f"function {called[1]!r}"
+        )
         return InvalidInputError(
             f"{function} does not take arguments of this number or type", kind="bad_argument"
         )

@@ -18,7 +18,7 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.sql.translate.decimal_arithmetic import note_decimals, widen_products
-from seqstore.store.sql.translate.macros import settle
+from seqstore.store.sql.translate.macros.unchosen import settle
 from seqstore.store.sql.translate.plan_limits import refuse_long_plans
 from seqstore.store.sql.translate.relations import Relation, nodes_by_relation
 from seqstore.store.sql.translate.scopes import Scopes

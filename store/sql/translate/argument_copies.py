@@ -19,7 +19,7 @@ from functools import cache
 from itertools import zip_longest
 from typing import Final
 
-from seqstore.store.sql.translate.macros import bodies
+from seqstore.store.sql.translate.macros.catalog import bodies
 
 # DuckDB's own macros.
 _OF_DUCKDB: Final = {

@@ -22,7 +22,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all, separate_children, walk
 from seqstore.store.sql.translate.argument_copies import argument_copies
 from seqstore.store.sql.translate.calls import call
-from seqstore.store.sql.translate.macros import AGGREGATE_MACROS, is_aggregate
+from seqstore.store.sql.translate.macros.unchosen import AGGREGATE_MACROS, is_aggregate
 from seqstore.store.sql.translate.value_types import note, type_of
 
 _VALUE: Final = "__once__"  # no name of a column or of a lambda's parameter
@@ -34,13 +34,15 @@ _VALUES: Final = (exp.Column, exp.AggFunc, exp.Window, exp.Query, exp.Exists)
 _GROWING: Final = (exp.Anonymous, exp.Between, exp.In, exp.Nullif, exp.Case)
 
 
-def once(values: Sequence[exp.Expr], build: Callable[..., exp.Expr]) -> exp.Expr:
+def once(values: Sequence[exp.Expr], build: Callable[..., exp.Expr], *, in_lambda: bool = False) -> exp.Expr:
     """Builds an expression that uses values several times.
 
     Args:
         build: makes it of as many expressions, and copies those that it uses again.
+        in_lambda: never copies a value. Of copies in a branch of COALESCE or CASE, DuckDB makes one value
+            that it computes for all rows, also for those that take another branch.
     """
-    large = [place for place, value in enumerate(values) if _is_large(value)]
+    large = [place for place, value in enumerate(values) if in_lambda or _is_large(value)]
     if not large:
         return build(*values)
     element, references = _element([values[place] for place in large])

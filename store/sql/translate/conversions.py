@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import date
 from typing import Final
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from seqstore.store.sql.translate.value_types import (
     NUMBERS,
     TEXTS,
     fraction_digits,
+    is_iso_date,
     is_quoted,
     is_time,
     note,
@@ -39,7 +39,6 @@ TEXT_NUMBER: Final = "text_number"  # note at a column of texts: the type of its
 _FLOATING: Final = frozenset(["FLOAT", "DOUBLE"])
 _PLAIN_NUMBER: Final = re.compile(r"[+-]?(\d{1,38}|(?=[\d.]{1,39}$)\d+\.\d+)")
 _MOMENT: Final = re.compile(MOMENT_TEXT, re.ASCII)
-_ISO_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _DIGITS_OF_DATE: Final = "%Y%m%d"
 
 
@@ -96,12 +95,19 @@ def as_condition(value: exp.Expr) -> exp.Expr:
 
 
 def as_text(value: exp.Expr) -> exp.Expr:
-    """Converts a value to text: a DATETIME with the digits of its type, true to 1; arrays and maps stay."""
+    """Converts a value to text: a DATETIME with the digits of its type, true to 1, a DOUBLE of 100 to `100`.
+
+    Arrays and maps stay.
+    """
     kind = type_of(value)
     if kind in TEXTS or kind == NULL or is_quoted(value) or (kind is not None and "<" in kind):
         return value
     if kind is None or kind == "BOOLEAN":
         return note(call("d_text", value), "STRING")
+    if kind in _FLOATING:
+        return note(call("d_double_shown", value), "STRING")
+    if kind == "DATE":
+        return note(call("strftime", value, exp.Literal.string("%Y-%m-%d")), "STRING")
     digits = fraction_digits(kind) if is_time(kind) else None
     if digits is None:
         return _as(value, "TEXT", "STRING")
@@ -191,13 +197,7 @@ def literal_beside(text: exp.Expr, kind: str) -> exp.Expr:
 
 
 def _literal_moment(text: exp.Expr) -> exp.Expr:
-    if _ISO_DATE.fullmatch(text.name):
-        try:
-            date.fromisoformat(text.name)
-        except ValueError:
-            return note(_moment_of_text(text), ANY_TIME)
-        return _as(text, "DATE")
-    return note(_moment_of_text(text), ANY_TIME)
+    return _as(text, "DATE") if is_iso_date(text) else note(_moment_of_text(text), ANY_TIME)
 
 
 def _moment_of_text(value: exp.Expr) -> exp.Expr:

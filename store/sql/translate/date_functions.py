@@ -26,72 +26,52 @@ from seqstore.store.sql.translate.conversions import (
     as_date,
     as_moment,
     as_text,
+    as_whole,
     truncated_date,
 )
-from seqstore.store.sql.translate.value_types import is_quoted
+from seqstore.store.sql.translate.date_formats import date_format, formatted, time_format
+from seqstore.store.sql.translate.parsed_dates import parsed_date
+from seqstore.store.sql.translate.value_types import (
+    TEXTS,
+    epoch_digits,
+    is_iso_date,
+    is_quoted,
+    is_time,
+    note,
+    type_of,
+)
+from seqstore.store.types.cast.times import check_zone
 
+_FIRST_DAY: Final = "0001-01-01 00:00:00"
 _LAST_SECOND: Final = 253_402_300_799  # of the year 9999
+_FRACTIONS: Final = ("DECIMAL", "FLOAT", "DOUBLE")
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):(\d{2})")
 CONSTANT_TIMES: Final = frozenset([
     "now", "current_timestamp", "localtime", "localtimestamp", "sysdate", "curdate", "current_date",
-    "utc_timestamp", "curtime", "current_time",
+    "utc_timestamp", "utc_date", "utc_time", "curtime", "current_time",
 ])  # fmt: skip
 _EXTRACTED: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "microsecond")
 _UNITS: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond",
                  "microsecond")  # fmt: skip
 _COARSE_UNITS: Final = _UNITS[:-2]  # from a second on
 _FINE_UNITS: Final = _UNITS[-3:]
-# MySQL's format letters -> strftime's of DuckDB.
-_FORMAT_LETTERS: Final = {
-    "%": "%%", "H": "%H", "I": "%I", "M": "%B", "S": "%S", "T": "%H:%M:%S", "W": "%A", "Y": "%Y", "a": "%a",
-    "b": "%b", "c": "%-m", "d": "%d", "e": "%-d", "f": "%f", "h": "%I", "i": "%M", "j": "%j", "k": "%-H",
-    "l": "%-I", "m": "%m", "p": "%p", "r": "%I:%M:%S %p", "s": "%S", "v": "%V", "w": "%w", "x": "%G",
-    "y": "%y",
-}  # fmt: skip
-_WEEK: Final = re.compile("%[VvUu]")
-_YEAR_OF_WEEK: Final = {"V": "X", "v": "x", "U": "Y", "u": "Y"}
-_WEEK_PARTS: Final = {
-    **dict.fromkeys("XxY", r"(\d{4})"),
-    **dict.fromkeys("VvUu", r"(\d{1,2})"),
-    **dict.fromkeys("Wa", "([A-Za-z]+)"),
-    "w": "([0-6])",
-}
-_NAMED_FORMATS: Final = {
-    "yyyyMMdd": "%Y%m%d",
-    "yyyy-MM-dd": "%Y-%m-%d",
-    "yyyy-MM-dd HH:mm:ss": "%Y-%m-%d %H:%i:%s",
-}
-
-
-# Letters that DuckDB's strftime does not have, or reads otherwise.
-_LETTER_MACROS: Final = {
-    "%D": "d_day_ordinal",
-    "%U": "d_two_digit_week_0",
-    "%u": "d_two_digit_week_1",
-    "%V": "d_two_digit_week_2",
-    "%v": "d_two_digit_week_3",
-    "%X": "d_year_of_week_2",
-    "%x": "d_year_of_week_3",
-}
-_TIME_LETTERS: Final = "HhIiklprSsTf"
-_BY_MACRO: Final = re.compile(r"(%[DUuVvXx])")
 
 
 def constant_time(name: str, arguments: Sequence[exp.Expr], moment: Moment) -> exp.Expr:
     """Builds the moment of the statement, one for all rows and all calls."""
-    if name in ("curdate", "current_date"):
-        return exp.cast(exp.Literal.string(moment.local.date().isoformat()), "DATE")
-    if name in ("curtime", "current_time"):
-        return exp.cast(exp.Literal.string(f"{moment.local:%H:%M:%S}"), "TIME")
+    shown = moment.utc if name.startswith("utc_") else moment.local
+    if name in ("curdate", "current_date", "utc_date"):
+        return exp.cast(exp.Literal.string(shown.date().isoformat()), "DATE")
     digits = literal_integer(name, arguments[0]) if arguments else 0
     if not 0 <= digits <= 6:
         raise InvalidInputError(
             f"function {name!r}: expected 0 to 6 fraction digits, found {digits}", kind="bad_argument"
         )
-    shown = moment.utc if name == "utc_timestamp" else moment.local
     step = 10 ** (6 - digits)
     cut = shown.replace(microsecond=shown.microsecond // step * step)
-    return exp.cast(exp.Literal.string(cut.isoformat(sep=" ")), "TIMESTAMP")
+    is_clock = name in ("curtime", "current_time", "utc_time")
+    text = cut.time().isoformat() if is_clock else cut.isoformat(sep=" ")
+    return exp.cast(exp.Literal.string(text), "TIME" if is_clock else "TIMESTAMP")
 
 
 def add_interval(moment: exp.Expr, interval: exp.Interval, *, subtract: bool) -> exp.Expr:
@@ -109,136 +89,34 @@ def add_interval(moment: exp.Expr, interval: exp.Interval, *, subtract: bool) ->
         interval = exp.Interval(this=exp.paren(amount), unit=interval.args.get("unit"))
     if unit in ("HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND"):
         moment = as_moment(moment)
+    elif is_iso_date(moment):
+        moment = note(exp.cast(exp.Literal.string(moment.name), "DATE"), "DATE")
     return add_to_date(moment, interval)
-
-
-def _strftime_format(name: str, node: exp.Expr) -> exp.Expr:
-    if not isinstance(node, exp.Literal) or not node.is_string:
-        raise InvalidInputError(
-            f"function {name!r}: expected a format in quotes, found {node.sql()}", kind="bad_argument"
-        )
-    letters = iter(_NAMED_FORMATS.get(node.this, node.this))
-    parts: list[str] = []
-    for letter in letters:
-        if letter != "%":
-            parts.append(letter)
-            continue
-        following = next(letters, "%")
-        if following not in _FORMAT_LETTERS and following.isalpha():
-            raise InvalidInputError(
-                f"function {name!r}: format letter %{following} is not supported", kind="bad_argument"
-            )
-        parts.append(_FORMAT_LETTERS.get(following, following))
-    return exp.Literal.string("".join(parts))
-
-
-def _date_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    wanted = arguments[1]
-    moment = as_moment(arguments[0])
-    if not isinstance(wanted, exp.Literal) or not _BY_MACRO.search(wanted.name):
-        return call("strftime", moment, _strftime_format(name, wanted))
-
-    def joined(value: exp.Expr) -> exp.Expr:
-        parts: list[exp.Expr] = []
-        for piece in _BY_MACRO.split(wanted.name):
-            macro = _LETTER_MACROS.get(piece)
-            if macro is not None:
-                parts.append(exp.cast(call(macro, value.copy()), "TEXT"))
-            elif piece:
-                plain = _strftime_format(name, exp.Literal.string(piece))
-                parts.append(call("strftime", value.copy(), plain))
-        return call("concat", *parts)
-
-    return once([moment], joined)
-
-
-def _time_format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `time_format`: the hours of a time may be more than 23, and it may be negative."""
-    wanted = arguments[1]
-    if not is_quoted(wanted):
-        raise InvalidInputError(
-            f"function {name!r}: expected a format in quotes, found {wanted.sql()}", kind="bad_argument"
-        )
-    for letter in re.findall(r"%(.)", wanted.name):
-        if letter.isalpha() and letter not in _TIME_LETTERS:
-            raise InvalidInputError(
-                f"function {name!r}: format letter %{letter} is of a date; expected one of "
-                f"{', '.join(f'%{each}' for each in _TIME_LETTERS)}",
-                kind="bad_argument",
-            )
-
-    def joined(time: exp.Expr) -> exp.Expr:
-        found: exp.Expr = call("regexp_extract", call("d_time_of_day", time), exp.Literal.string("^-?"))
-        for piece in filter(None, re.split(r"(%[Hk])", wanted.name.replace("%T", "%H:%i:%s"))):
-            if piece in ("%H", "%k"):
-                digits = exp.Literal.string("%02d" if piece == "%H" else "%d")
-                part = call("printf", digits, call("d_time_hours", time.copy()))
-            else:
-                plain = _strftime_format(name, exp.Literal.string(piece))
-                part = call("strftime", call("d_clock", time.copy()), plain)
-            found = exp.DPipe(this=found, expression=part)  # NULL if one of them is
-        return exp.paren(found)
-
-    return once([as_text(arguments[0])], joined)
-
-
-def _str_to_date(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    if is_quoted(arguments[1]) and _WEEK.search(arguments[1].name):
-        text, pattern = as_text(arguments[0]), arguments[1].name
-        return once([text], lambda value: _week_date(name, value, pattern))
-    wanted = _strftime_format(name, arguments[1])
-    parsed = call("try_strptime", exp.cast(arguments[0], "TEXT"), wanted)
-    has_time = any(mark in wanted.name for mark in ("%H", "%-H", "%I", "%-I", "%M", "%S", "%f", "%p"))
-    return parsed if has_time else exp.cast(parsed, "DATE")
-
-
-def _week_date(name: str, text: exp.Expr, wanted: str) -> exp.Expr:
-    """Parses a year, the number of a week and a weekday, such as `%X%V %W`."""
-    pattern, groups = "", ""
-    for letter, plain in re.findall(r"%(.)|([^%]+)", wanted):
-        if letter and letter not in _WEEK_PARTS:
-            raise InvalidInputError(
-                f"function {name!r}: format letter %{letter} is not supported beside a week; expected one of "
-                f"{', '.join(f'%{each}' for each in _WEEK_PARTS)}",
-                kind="bad_argument",
-            )
-        pattern += _WEEK_PARTS[letter] if letter else re.escape(plain)
-        groups += letter
-    parts = {
-        letter: call("regexp_extract", text.copy(), exp.Literal.string(f"^{pattern}"), exp.Literal.number(i))
-        for i, letter in enumerate(groups, 1)
-    }
-    week = next((letter for letter in "VvUu" if letter in parts), "")
-    year = parts.get(_YEAR_OF_WEEK[week], next((parts[letter] for letter in "XxY" if letter in parts), None))
-    day = next((parts[letter] for letter in "Waw" if letter in parts), None)
-    if year is None or day is None:
-        raise InvalidInputError(
-            f"function {name!r}: expected a year, a week and a weekday in {wanted!r}", kind="bad_argument"
-        )
-    if _YEAR_OF_WEEK[week] not in parts:
-        return exp.cast(exp.null(), "DATE")
-    if week in "Vv":
-        number = exp.TryCast(this=parts[week], to=exp.DataType.build("INT"))
-        parts[week] = call("nullif", number, exp.Literal.number(0))  # as in MySQL
-    return call(f"d_week_date_{'sunday' if week in 'VU' else 'monday'}", year, parts[week], day)
 
 
 def _from_unixtime(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `from_unixtime` to text in the session's zone; DuckDB's returns a moment with a zone."""
-    default = exp.Literal.string("%Y-%m-%d %H:%i:%s")
-    wanted = _strftime_format(name, arguments[1] if len(arguments) == 2 else default)
+    has_fraction = type_of(arguments[0]) in _FRACTIONS
+    count = arguments[0] if has_fraction else as_whole(arguments[0])
+    default = exp.Literal.string("%Y-%m-%d %H:%i:%s" + (".%f" if has_fraction else ""))
+    wanted = arguments[1] if len(arguments) == 2 else default
     last = exp.Literal.number(_LAST_SECOND)
 
     def found(seconds: exp.Expr) -> exp.Expr:
         local = _from_epoch(seconds, 1_000_000, context)
-        return call("d_since_1970", seconds.copy(), call("strftime", local, wanted), last)
+        return call("d_since_1970", seconds.copy(), formatted(name, local, wanted, "d_shown"), last)
 
-    return once([arguments[0]], found)
+    return once([count], found)
 
 
 def _from_epoch(count: exp.Expr, microseconds: int, context: EvaluationContext) -> exp.Expr:
     """Builds the time in the session's zone, `count` units of some microseconds after 1970."""
-    whole = exp.Mul(this=exp.cast(exp.paren(count), "BIGINT"), expression=exp.Literal.number(microseconds))
+    scale = exp.Literal.number(microseconds)
+    if microseconds > 1 and type_of(count) in _FRACTIONS:
+        product = exp.Mul(this=exp.cast(exp.paren(count), "DOUBLE"), expression=scale)
+        whole: exp.Expr = exp.cast(product, "BIGINT")
+    else:
+        whole = exp.Mul(this=exp.cast(exp.paren(count), "BIGINT"), expression=scale)
     return _shifted(call("make_timestamp", whole), context.moment.zone, to_utc=False)
 
 
@@ -253,12 +131,47 @@ def _from_units(name: str, arguments: list[exp.Expr], context: EvaluationContext
     return once([arguments[0]], found)
 
 
+def _time_to_sec(_name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `time_to_sec`: of the time of day of a moment, or of a text with up to 838 hours."""
+    value = arguments[0]
+    if is_time(type_of(value)):
+        value = call("strftime", as_moment(value), exp.Literal.string("%H:%M:%S"))
+    return call("d_time_to_sec", as_text(value))
+
+
+def _sec_to_time(_name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `sec_to_time`; a number with a fraction has six digits behind the second."""
+    has_fraction = type_of(arguments[0]) in _FRACTIONS
+    return call("d_sec_to_time_exact" if has_fraction else "d_sec_to_time", arguments[0])
+
+
+def _timediff(_name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    return call("d_timediff", *(exp.cast(as_moment(argument), "TIMESTAMP") for argument in arguments))
+
+
+def _timestamp(_name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `timestamp(moment [, time])`."""
+    moment = as_moment(arguments[0])
+    if len(arguments) == 1:
+        return exp.cast(moment, "TIMESTAMP")
+    seconds = call("to_seconds", call("d_time_to_sec", as_text(arguments[1])))
+    return exp.paren(exp.Add(this=exp.cast(moment, "TIMESTAMP"), expression=seconds))
+
+
+def part_of_time(unit: str, value: exp.Expr) -> exp.Expr:
+    """Builds the hour, minute, second or microsecond of a moment, or of a text such as `14:30:00`."""
+    if type_of(value) in TEXTS and not isinstance(value, exp.Null):
+        return call("d_part_of_time", exp.Literal.string(unit), value)
+    return _microseconds(value) if unit == "microsecond" else call(unit, as_moment(value))
+
+
 def _to_units(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     """Translates `second_timestamp` and its like: units since 1970 of a time in the session's zone."""
-    function = {"second": "epoch", "millisecond": "epoch_ms", "microsecond": "epoch_us"}[name.split("_")[0]]
+    scale = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}[name.split("_")[0]]
     moment = exp.cast(as_moment(arguments[0]), "TIMESTAMP")
-    units = call(function, _shifted(moment, context.moment.zone, to_utc=True))
-    return exp.cast(call("floor", units), "BIGINT")
+    return call(
+        "d_units_since_1970", _shifted(moment, context.moment.zone, to_utc=True), exp.Literal.number(scale)
+    )
 
 
 def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -269,30 +182,53 @@ def _convert_tz(name: str, arguments: list[exp.Expr], _context: EvaluationContex
             f"function {name!r}: expected time zones in quotes, found {start.sql()}, {end.sql()}",
             kind="bad_argument",
         )
-    utc = _shifted(moment, start.name, to_utc=True)
-    return exp.cast(_shifted(exp.cast(utc, "TIMESTAMP"), end.name, to_utc=False), "TIMESTAMP")
+    utc = _shifted(moment, check_zone(start.name), to_utc=True)
+    return exp.cast(_shifted(exp.cast(utc, "TIMESTAMP"), check_zone(end.name), to_utc=False), "TIMESTAMP")
 
 
 def _rounded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    """Translates `day_floor(t [, count])`, `date_ceil(t, INTERVAL count unit)`: steps since 0001-01-01."""
+    """Translates `day_floor(t [, count] [, origin])`, `date_ceil(t, INTERVAL count unit)`.
+
+    Steps begin at the origin, at 0001-01-01 by default. A DATE stays one in steps of days and more.
+    """
     unit, _, way = name.partition("_")
-    count: exp.Expr = arguments[1] if len(arguments) == 2 else exp.Literal.number(1)
+    moment, *others = arguments
+    origin = others.pop() if others and _is_moment(others[-1]) else None
+    count: exp.Expr = others[0] if others else exp.Literal.number(1)
     if isinstance(count, exp.Interval):
         unit, count = _unit(name, exp.var(count.args["unit"].name)).lower(), count.this
-    elif unit == "date":
+    elif unit == "date" or len(others) > 1:
+        expected = "an INTERVAL" if unit == "date" else "a count of steps and an origin"
         raise InvalidInputError(
-            f"function {name!r}: expected an INTERVAL, found {count.sql()}", kind="bad_argument"
+            f"function {name!r}: expected {expected}, found {count.sql()}", kind="bad_argument"
+        )
+    if isinstance(count, exp.Neg) or (isinstance(count, exp.Literal) and count.name == "0"):
+        raise InvalidInputError(
+            f"function {name!r}: expected a step above 0, found {count.sql()}", kind="bad_argument"
         )
     step = exp.Interval(this=exp.paren(exp.cast(count, "INT")), unit=exp.var(unit))
-    return call(f"d_bucket_{way}", as_moment(arguments[0]), step)
+    start = as_moment(origin if origin is not None else exp.Literal.string(_FIRST_DAY))
+    found = call(f"d_bucket_{way}", as_moment(moment), step, exp.cast(start, "TIMESTAMP"))
+    is_date = type_of(moment) == "DATE" and unit not in ("hour", "minute", "second")
+    return exp.cast(found, "DATE") if is_date else found
+
+
+def _is_moment(value: exp.Expr) -> bool:
+    kind = type_of(value)
+    return is_time(kind) or (is_quoted(value) and not value.name.strip().isdigit())
 
 
 def _unix_timestamp(name: str, arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     if not arguments:
         return exp.Literal.number(int((context.moment.utc - datetime(1970, 1, 1)).total_seconds()))
-    local = as_moment(arguments[0]) if len(arguments) == 1 else _str_to_date(name, arguments, context)
-    seconds = call("epoch", _shifted(exp.cast(local, "TIMESTAMP"), context.moment.zone, to_utc=True))
-    return call("d_at_least_0", exp.cast(call("floor", seconds), "BIGINT"))
+    digits = 0 if len(arguments) == 2 else epoch_digits(arguments[0])
+    local = as_moment(arguments[0]) if len(arguments) == 1 else parsed_date(name, arguments, context)
+    utc = _shifted(exp.cast(local, "TIMESTAMP"), context.moment.zone, to_utc=True)
+    if digits:
+        seconds: exp.Expr = exp.cast(call("d_exact_seconds", utc), f"DECIMAL(19, {digits})")
+    else:
+        seconds = call("d_units_since_1970", utc, exp.Literal.number(1_000_000))
+    return call("d_at_least_0", seconds)
 
 
 def _shifted(moment: exp.Expr, zone: str, *, to_utc: bool) -> exp.Expr:
@@ -392,7 +328,7 @@ def _week(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> 
 
 
 def _microsecond(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    return _microseconds(arguments[0])
+    return part_of_time(name, arguments[0])
 
 
 def _microseconds(value: exp.Expr) -> exp.Expr:
@@ -424,7 +360,7 @@ DATE_FUNCTIONS: Final[dict[str, Counted]] = {
     **dict.fromkeys([f"{unit}s_diff" for unit in _UNITS], (_unit_diff, (2,))),
     **dict.fromkeys(
         [f"{unit}_{way}" for unit in ("date", *_COARSE_UNITS) for way in ("floor", "ceil")],
-        (_rounded, (1, 2)),
+        (_rounded, (1, 2, 3)),
     ),
     **dict.fromkeys(("dayofweek", "weekday", "day_of_week"), (_weekday, (1,))),
     **dict.fromkeys([f"from_{unit}" for unit in _FINE_UNITS], (_from_units, (1,))),
@@ -435,14 +371,18 @@ DATE_FUNCTIONS: Final[dict[str, Counted]] = {
     "add_months": (_unit_add, (2,)),
     "convert_tz": (_convert_tz, (3,)),
     "date": (lambda _name, given, _context: as_date(given[0]), (1,)),
-    "date_format": (_date_format, (2,)),
-    "time_format": (_time_format, (2,)),
+    "date_format": (date_format, (2,)),
+    "time_format": (time_format, (2,)),
     "date_trunc": (_date_trunc, (2,)),
     "datediff": (_datediff, (2,)),
     "from_unixtime": (_from_unixtime, (1, 2)),
     "last_day": (lambda _name, given, _context: call("last_day", as_date(given[0])), (1,)),
     "microsecond": (_microsecond, (1,)),
-    "str_to_date": (_str_to_date, (2,)),
+    "str_to_date": (parsed_date, (2,)),
+    "sec_to_time": (_sec_to_time, (1,)),
+    "time_to_sec": (_time_to_sec, (1,)),
+    "timediff": (_timediff, (2,)),
+    "timestamp": (_timestamp, (1, 2)),
     "timestampadd": (_timestampadd, (3,)),
     "timestampdiff": (_timestampdiff, (3,)),
     "to_date": (lambda _name, given, _context: as_date(given[0]), (1,)),

@@ -16,9 +16,14 @@ from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import Counted, EvaluationContext, call, check_count, literal_integer
 from seqstore.store.sql.translate.computed_once import once
 from seqstore.store.sql.translate.conversions import as_moment, as_text
-from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES, DATE_FUNCTIONS, constant_time
+from seqstore.store.sql.translate.date_functions import (
+    CONSTANT_TIMES,
+    DATE_FUNCTIONS,
+    constant_time,
+    part_of_time,
+)
 from seqstore.store.sql.translate.implicit import comparison
-from seqstore.store.sql.translate.macros import macro_names
+from seqstore.store.sql.translate.macros.catalog import macro_names
 
 SERVER_VERSION: Final = "5.7.99"
 
@@ -50,6 +55,28 @@ _RENAMED: Final = _pairs(
     """
 )
 _MACROS: Final = macro_names()
+# Functions with a class of their own in sqlglot, by its key. sqlglot knows hundreds of other dialects' and
+# DuckDB's, which have no meaning in Doris.
+KNOWN_CLASSES: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """
+        abs acos acosh and anonymous anyvalue approxdistinct argmax argmin array arraymax arraymin
+        arraysum ascii asin asinh atan atan2 atanh avg bitlength bitwiseandagg bitwiseoragg bitwisexoragg
+        case cast cbrt ceil chr coalesce collate concat contains corr cos cosh cosinedistance cot count
+        countif covarpop covarsamp cumedist currentdate currentdatetime currenttime currenttimestamp
+        currentuser datediff degrees denserank endswith euclideandistance exists exp explode explodeouter
+        extract first firstvalue floor frombase64 greatest grouping groupingid if isinf isnan jsonextract
+        jsonextractscalar jsonremove lag last lastvalue lead least levenshtein like ln localtime
+        localtimestamp log lower max md5 median min nthvalue ntile nullif nvl2 or pad parsejson
+        percentrank pi posexplode posexplodeouter pow radians rank regexpextractall regexplike regravgx
+        regravgy regrcount regrr2 regrsxx regrsxy regrsyy repeat replace reverse round rownumber
+        sessionuser sha sign sin sinh skewness sqrt startswith stddev stddevpop stddevsamp stringtoarray
+        strposition struct substring sum tan tanh time tobase64 translate trim trycast unnest upper uuid
+        variance variancepop xor
+        """,
+    )
+)
 _DATE_PARTS: Final = _pairs(
     """
         day=day day_of_year=dayofyear dayname=dayname dayofmonth=day dayofyear=dayofyear hour=hour
@@ -76,12 +103,34 @@ def translate_call(node: exp.Anonymous, context: EvaluationContext) -> exp.Expr:
         return build(name, arguments, context)
     if name in _DATE_PARTS:
         check_count(name, arguments, 1)
+        if name in ("hour", "minute", "second"):
+            return part_of_time(name, arguments[0])
         return call(_DATE_PARTS[name], as_moment(arguments[0]))
     if name in _RENAMED:
         return call(_RENAMED[name], *arguments)
     if name in _MACROS:
         return call(f"d_{name}", *arguments)
     raise unknown_function(name)
+
+
+def check_known(node: exp.Expr) -> None:
+    """Checks that a node is no function of other dialects that sqlglot knows.
+
+    Raises:
+        InvalidInputError: it is one.
+    """
+    if isinstance(node, exp.Func) and node.key not in KNOWN_CLASSES:
+        name = node.sql_name().lower()
+        if name in function_names():  # a spelling of another dialect
+            raise InvalidInputError(
+                f"a function of the meaning of {name!r} is not known by the name in the statement; "
+                f"write {name}(..)",
+                kind="unknown_function",
+                function=name,
+            )
+        raise unknown_function(name)
+    if isinstance(node, exp.Interval) and isinstance(node.this, exp.Tuple):
+        raise unknown_function("interval")
 
 
 def unknown_function(name: str) -> InvalidInputError:

@@ -67,7 +67,7 @@ _PARAMETERS_TEXT: Final = {
     "i": """
         bit_count bit_shift_left bit_shift_right bit_test bitand bitnot bitor bitwiseand bitwisenot bitwiseor
         bitwisexor bitxor bin bitwiseleftshift bitwiserightshift from_days from_microsecond from_millisecond
-        from_second from_unixtime- gcd
+        from_second gcd
         group_bit_and group_bit_or group_bit_xor lcm makedate period_add period_diff space
     """,
     "t": """

@@ -29,8 +29,8 @@ from seqstore.store.sql.translate.conversions import (
     cast_digits,
 )
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time, extracted
-from seqstore.store.sql.translate.functions import translate_call, unknown_function
-from seqstore.store.sql.translate.macros import is_aggregate, settle
+from seqstore.store.sql.translate.functions import check_known, translate_call, unknown_function
+from seqstore.store.sql.translate.macros.unchosen import is_aggregate, settle
 from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
@@ -40,7 +40,6 @@ _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivo
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
-_FORBIDDEN_FUNCTIONS: Final = (exp.ReadCSV, exp.ReadParquet, exp.CurrentSchema, exp.CurrentSchemas)
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
 _UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
 _LOCAL_TIMES: Final[dict[type[exp.Expr], str]] = {
@@ -131,8 +130,7 @@ def check(tree: exp.Expr) -> None:
     for node in walk(tree):
         if isinstance(node, exp.Query):
             continue
-        if isinstance(node, _FORBIDDEN_FUNCTIONS):
-            raise unknown_function(node.sql_name())
+        check_known(node)
         if isinstance(node, _FORBIDDEN):
             words = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
             raise InvalidInputError(f"a query may not hold {words}", kind="not_supported")

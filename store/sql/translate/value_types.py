@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from datetime import date
 from typing import Final
 
 from seqstore.store.runtime import cancellation
@@ -25,6 +26,7 @@ ANY_TIME: Final = "TIMESTAMP"
 INTEGERS: Final = frozenset(INTEGER_RANGES)
 NUMBERS: Final = INTEGERS | {"BOOLEAN", "DECIMAL", "FLOAT", "DOUBLE"}
 TEXTS: Final = frozenset(["CHAR", "VARCHAR", "STRING", "JSON"])
+_ISO_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 DATE_LIKE: Final = re.compile(r"\d{2,4}-\d{1,2}-\d{1,2}.*")
 _WIDEST_FIRST: Final = ("DOUBLE", "FLOAT", "DECIMAL", "LARGEINT", "BIGINT", "INT", "SMALLINT", "TINYINT")
 _BELOW_A_DAY: Final = {"HOUR": 0, "MINUTE": 0, "SECOND": 0, "MILLISECOND": 3, "MICROSECOND": 6}
@@ -53,7 +55,7 @@ _RESULTS_TEXT: Final = {
         json_extract_int json_length json_valid last_insert_id length locate map_size microsecond
         microsecond_timestamp millisecond_timestamp minute month multi_distinct_count ndv ntile ord
         period_add period_diff quarter rank regexp_count rownumber second second_timestamp sign size strcmp
-        strposition time_to_sec timestampdiff to_days unicode unix_timestamp week week_of_year weekday
+        strposition time_to_sec timestampdiff to_days unicode week week_of_year weekday
         weekofyear width_bucket year year_of_week yearofweek yearweek
     """,
     "DOUBLE": """
@@ -71,7 +73,7 @@ _RESULTS_TEXT: Final = {
     """,
     "DATE": """
         curdate current_date currentdate date from_days last_day lastday makedate next_day previous_day
-        to_date to_monday
+        to_date to_monday utc_date
     """,
     "DATETIME": "from_second",
     "DATETIME(3)": "from_millisecond",
@@ -175,6 +177,26 @@ def is_quoted(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and bool(node.is_string)
 
 
+def is_iso_date(node: exp.Expr) -> bool:
+    """Returns whether a literal is a date in quotes such as '2024-01-31', without a time."""
+    if not is_quoted(node) or not _ISO_DATE.fullmatch(node.name):
+        return False
+    try:
+        date.fromisoformat(node.name)
+    except ValueError:
+        return False
+    return True
+
+
+def epoch_digits(value: exp.Expr) -> int:
+    """Returns the digits behind the second that `unix_timestamp` of a value has."""
+    if is_quoted(value):
+        fraction = re.search(r":\d+\.(\d+)", value.name)
+        return min(len(fraction[1]), 6) if fraction is not None else 0
+    kind = type_of(value)
+    return (fraction_digits(kind) or 0) if kind is not None and is_time(kind) else 0
+
+
 def arguments_of(node: exp.Expr) -> list[exp.Expr]:
     """Returns the arguments of a function or operator, in their order."""
     found: list[exp.Expr] = []
@@ -239,10 +261,25 @@ def _distinct_of(node: exp.Expr) -> exp.Expr:
 def _by_pattern(types: _ValueTypes, node: exp.Expr, name: str) -> str | None:
     added = _UNIT_ADD.fullmatch(name)
     if added is not None:
-        return _moved(_as_first(types, node), added[1].upper())
+        return (
+            _moved(_moment_type(types, node.expressions[0]), added[1].upper()) if node.expressions else None
+        )
     if _UNIT_DIFF.fullmatch(name):
         return "BIGINT"
-    return "DATETIME" if _ROUNDED.fullmatch(name) else None
+    rounded = _ROUNDED.fullmatch(name)
+    return _rounded(types, node, rounded[1].upper()) if rounded is not None else None
+
+
+def _rounded(types: _ValueTypes, node: exp.Expr, unit: str) -> str:
+    """Returns the type of `day_floor` and its like: a DATE stays one in steps of days and more."""
+    if unit == "DATE":
+        unit = _interval_unit(node.expressions[1]) if len(node.expressions) > 1 else "DAY"
+    return "DATE" if _as_first(types, node) == "DATE" and unit not in _BELOW_A_DAY else "DATETIME"
+
+
+def _moment_type(types: _ValueTypes, moment: exp.Expr) -> str | None:
+    """Returns the type of a value that an interval is added to: a date in quotes is a DATE."""
+    return "DATE" if is_iso_date(moment) else types.of(moment)
 
 
 def _moved(kind: str | None, unit: str) -> str | None:
@@ -265,7 +302,7 @@ def _added(types: _ValueTypes, node: exp.Expr) -> str | None:
     """Returns the type of `a + b` and `a - b`."""
     for moment, interval in ((node.this, node.expression), (node.expression, node.this)):
         if isinstance(interval, exp.Interval):
-            return _moved(types.of(moment), _interval_unit(interval))
+            return _moved(_moment_type(types, moment), _interval_unit(interval))
     return _computed(types, node)
 
 
@@ -376,13 +413,13 @@ def _date_added(types: _ValueTypes, node: exp.Expr) -> str | None:
     if len(node.expressions) != 2:
         return None
     moment, interval = node.expressions
-    return _moved(types.of(moment), _interval_unit(interval))
+    return _moved(_moment_type(types, moment), _interval_unit(interval))
 
 
 def _timestamp_added(types: _ValueTypes, node: exp.Expr) -> str | None:
     if len(node.expressions) != 3:
         return None
-    return _moved(types.of(node.expressions[2]), node.expressions[0].name.upper())
+    return _moved(_moment_type(types, node.expressions[2]), node.expressions[0].name.upper())
 
 
 def _truncated(types: _ValueTypes, node: exp.Expr) -> str | None:
@@ -390,6 +427,11 @@ def _truncated(types: _ValueTypes, node: exp.Expr) -> str | None:
     if None in kinds:
         return None
     return "DATE" if "DATE" in kinds else "DATETIME"
+
+
+def _epoch(_types: _ValueTypes, node: exp.Expr) -> str:
+    has_digits = len(node.expressions) == 1 and epoch_digits(node.expressions[0])
+    return "DECIMAL" if has_digits else "BIGINT"
 
 
 def _converted_zone(types: _ValueTypes, node: exp.Expr) -> str | None:
@@ -466,7 +508,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_added),
     **dict.fromkeys(("cast", "trycast"), _cast),
     **dict.fromkeys(("bracket", "element_at"), _element),
-    "add_months": lambda types, node: _moved(_as_first(types, node), "MONTH"),
+    "add_months": lambda types, node: _moved(_moment_type(types, node.expressions[0]), "MONTH"),
     "avg": _average,
     "convert_tz": _converted_zone,
     "date_trunc": _truncated,
@@ -477,5 +519,7 @@ _RULES: Final[dict[str, _Rule]] = {
     "reverse": _text_as_first,
     "str_to_date": _parsed_date,
     "subquery": lambda types, node: types.scalar_subquery(node),
+    "timestamp": lambda _types, _node: ANY_TIME,
     "timestampadd": _timestamp_added,
+    "unix_timestamp": _epoch,
 }  # fmt: skip

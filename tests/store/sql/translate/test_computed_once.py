@@ -19,7 +19,8 @@ from seqstore.store.sql.translate.argument_copies import argument_copies
 from seqstore.store.sql.translate.date_functions import CONSTANT_TIMES
 from seqstore.store.sql.translate.functions import function_names
 from seqstore.store.sql.translate.implicit import PARAMETERS
-from seqstore.store.sql.translate.macros import AGGREGATE_MACROS, bodies
+from seqstore.store.sql.translate.macros.catalog import bodies
+from seqstore.store.sql.translate.macros.unchosen import AGGREGATE_MACROS
 from tests.seeds import new_seed
 from tests.store.sql.translate.test_subquery_arguments import OTHERS
 from tests.weight import ALL, by_form, form

@@ -1,7 +1,7 @@
-"""DuckDB macros that cast texts as loads do (types.cast): to moments, numbers and truth values.
+"""Macros that cast texts as loads do (types.cast): to moments, numbers and truth values.
 
 A text without such a value is NULL. A moment with an offset is converted to the session's zone, which
-`macros.zone_setting` sets. A lambda computes its argument once, where a macro would copy it.
+`catalog.zone_setting` sets. A lambda computes its argument once, where a macro would copy it.
 `//` rounds towards 0, so `d_rounded` counts from the year 0.
 """
 
@@ -22,7 +22,7 @@ _ZONE_NAME: Final = (  # DuckDB knows others, such as PST
     r"Iceland|Iran|Israel|Jamaica|Japan|Kwajalein|Libya|MET|MST|MST7MDT|NZ|NZ-CHAT|Navajo|PRC|PST8PDT|Poland|"
     r"Portugal|ROC|ROK|Singapore|Turkey|UCT|Universal|W-SU|WET"
 )
-CAST_MACROS: Final = rf"""
+HELPERS: Final = rf"""
 d_assembled(y, m, d, h, i, s, f, half) AS CASE WHEN TRY_CAST('0' || h AS INTEGER) <= 23 THEN
     TRY_CAST(concat(CASE WHEN length(y) > 2 THEN '' WHEN y < '70' THEN '20' ELSE '19' END, y, '-', m, '-', d,
         ' ', lpad(h, 2, '0'), ':', lpad(i, 2, '0'), ':', lpad(s, 2, '0'), '.', rpad(left(f, 6), 6, '0'))

@@ -1,0 +1,1 @@
+"""DuckDB macros with the meaning of Doris functions."""

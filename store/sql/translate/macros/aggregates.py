@@ -1,0 +1,13 @@
+"""Macros that are aggregate functions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FUNCTIONS: Final = r"""
+d_collect_list(x) AS list(x) FILTER (x IS NOT NULL);
+d_collect_set(x) AS list(DISTINCT x) FILTER (x IS NOT NULL);
+d_map_agg(k, v) AS map(list(k), list(v));
+d_percentile_approx(x, p) AS CAST(approx_quantile(CAST(x AS DOUBLE), p) AS DOUBLE);
+d_sum0(x) AS coalesce(sum(x), 0);
+"""
