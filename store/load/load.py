@@ -139,6 +139,7 @@ class Load:
         self._table = table
         self._checker = checker
         self._filling = filling
+        self._is_clearing = False
         self._repeated = app if app is not None and app.is_duplicate else None
         self._writer = TableWriter(
             WriteTarget.of(table, checker.schema, options.operation, app=app, evolution=options.evolution)
@@ -222,6 +223,7 @@ class Load:
             return self._stage(batch, supplied)
 
     def _stage(self, batch: pa.Table, supplied: Mapping[str, Mask] | None) -> list[RejectedRow]:
+        self._check_clearing(len(batch))
         if isinstance(self._checker, PartialChecker):
             assert self._filling is not None
             delta, rejected = self._checker.check_delta(batch, supplied)
@@ -278,14 +280,28 @@ class Load:
             filter: over key columns; None removes all rows, and every memory of deleted keys.
 
         Raises:
-            InvalidInputError: the load is a partial update, which needs the rows of before.
+            InvalidInputError: rows were written that need those of before, as in a partial update.
         """
         self._check_open()
-        if self._filling is not None:
-            raise InvalidInputError(
-                f"{self._table.name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
-            )
+        self._is_clearing = True
+        self._check_clearing(self._writer.pending.metrics.rows_total)
         self._writer.add(PendingWrite(replace_where=ReplaceWhere(filter)))
+
+    def _check_clearing(self, rows: int) -> None:
+        """Checks that a load that removes rows writes none which would be filled from them."""
+        if self._filling is None or not self._is_clearing:
+            return
+        name = self._table.name
+        if not self._checker.schema.groups:
+            raise InvalidInputError(
+                f"{name}: a partial update cannot overwrite; write whole rows", kind="bad_mode"
+            )
+        if rows:
+            raise InvalidInputError(
+                f"{name}: INSERT OVERWRITE is not supported for a table with column groups; "
+                "TRUNCATE it, then INSERT",
+                kind="not_supported",
+            )
 
     def require_revision(self, revision: int) -> None:
         """Refuses rows that were made for another schema revision than the load's.

@@ -150,6 +150,7 @@ class TransactionTable:
         warnings: for the caller of the statement.
         takes_replace_where: its only statement may overwrite (INSERT OVERWRITE of what it reads itself).
         zone: the time zone of loads that name none (Y13); a session sets its own for each statement.
+        require_sequence: False admits rows without a sequence (SL12), as the variable of a session says.
     """
 
     @internal
@@ -175,6 +176,7 @@ class TransactionTable:
         self.warnings: list[str] = []
         self.takes_replace_where = False
         self.zone: str | None = None
+        self.require_sequence = True
         self._lease: Lease | None = lease
         self._snapshot = Snapshot(isolation.base, lease)
         self._state = isolation.base  # of the snapshot
@@ -378,6 +380,8 @@ class TransactionTable:
 
     def _begin_load(self, options: WriteOptions, *, is_change: bool = False) -> Load:
         options = options if options.zone is not None else replace(options, zone=self.zone)
+        if not self.require_sequence:
+            options = replace(options, require_sequence=False)
         checker, filling = self.base.checks(self.schema, options, is_change=is_change)
         self.begin_write()
         if options.label is not None:

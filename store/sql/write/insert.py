@@ -17,6 +17,7 @@ from seqstore.store.check.write_modes import UpdateMode
 from seqstore.store.errors import InvalidInputError, LoadRejectedError
 from seqstore.store.load.group_commit import LABEL_PREFIX, GroupedLoad
 from seqstore.store.load.load import Load, LoadResult
+from seqstore.store.runtime.format_value import format_value
 from seqstore.store.schema.column import (
     DELETE_SIGN,
     GROUPS_COL,
@@ -198,7 +199,10 @@ def _mode(statement: Insert, schema: TableSchema, options: InsertOptions) -> Upd
 def converted_rows(
     statement: Insert, table: TransactionTable, open_query: OpenQuery, options: InsertOptions
 ) -> tuple[pa.Table, list[str]]:
-    """Returns the rows of a statement, converted to the columns, and a warning for each row left out.
+    """Returns the rows of a statement, converted to the columns, and warnings.
+
+    A warning tells of a row left out, or of a value that was made NULL. A value of the key is never made NULL
+    (T3: NULL would be the key of another row): its row is left out.
 
     Raises:
         InvalidInputError: columns or values do not fit the table.
@@ -206,26 +210,59 @@ def converted_rows(
     """
     targets = _targets(statement, table)
     filtered: list[RejectedRow] = []
+    emptied: list[RejectedRow] = []
     parts: list[pa.Table] = []
     total = 0
     for rows in _batches(statement, table.schema, targets, open_query, options):
+        unreadable = [] if options.strict else _unreadable(rows, targets, options)
         kept, positions, left_out = _converted(rows, targets, options)
-        lost = {each.row: each for each in left_out}
-        for place, target in enumerate(targets):
-            column = target.column
-            if column is None or column.nullable or column.auto_increment is not None:
-                continue
-            at = positions.filter(kept.column(place).combine_chunks().is_null())
-            reason = f"column({target.name}) values is null while columns is not nullable"
-            for row in at.to_pylist():
-                lost.setdefault(row, RejectedRow(row, target.name, reason))
+        of_key = [each for each in unreadable if each.column in table.schema.key]
+        lost = {each.row: each for each in (*left_out, *of_key)}
+        for each in _unstorable(kept, positions, targets):
+            lost.setdefault(each.row, each)
         keep = pc.invert(pc.is_in(positions, pa.array(list(lost), positions.type)))
         parts.append(kept.filter(keep))
         filtered += [replace(lost[row], row=row + total) for row in sorted(lost)]
+        emptied += [replace(each, row=each.row + total) for each in unreadable if each.row not in lost]
         total += len(rows)
     if options.strict or len(filtered) > total * options.max_filter_ratio:
         _check_filtered(filtered, total, options)
-    return pa.concat_tables(parts), [_described(row) for row in filtered[:_WARNINGS_MAX]]
+    told = sorted((*filtered, *emptied), key=lambda each: each.row)
+    return pa.concat_tables(parts), [_described(row) for row in told[:_WARNINGS_MAX]]
+
+
+def _unreadable(rows: pa.Table, targets: Sequence[_Target], options: InsertOptions) -> list[RejectedRow]:
+    """Finds the values that are made NULL because they cannot be converted."""
+    found = []
+    for column, target in zip(rows.columns, targets, strict=True):
+        cast = try_cast(column, target.type, zone=options.zone)
+        if cast.failed is None:
+            continue
+        flat = column.combine_chunks()
+        for row in pc.indices_nonzero(cast.failed).to_pylist():
+            reason = f"column({target.name}) value {str(format_value(flat[row]))[:80]!r} is no {target.type}"
+            found.append(RejectedRow(row, target.name, reason))
+    return found
+
+
+def _unstorable(rows: pa.Table, positions: pa.Array, targets: Sequence[_Target]) -> Iterator[RejectedRow]:
+    """Yields converted rows that the table does not take: a NULL for NOT NULL, or a text that is too long."""
+    for values, target in zip(rows.columns, targets, strict=True):
+        column = target.column
+        if column is None:
+            continue
+        flat = values.combine_chunks()
+        if not column.nullable and column.auto_increment is None:
+            reason = f"column({target.name}) values is null while columns is not nullable"
+            for row in positions.filter(flat.is_null()).to_pylist():
+                yield RejectedRow(row, target.name, reason)
+        limit = column.type.byte_length_max
+        if limit is not None and (pc.max(pc.binary_length(flat)).as_py() or 0) > limit:
+            too_long = pc.greater(pc.binary_length(flat), limit).fill_null(False)
+            reason = f"the length of input is too long than schema. column_name: {column.name}; "
+            reason += f"schema length: {limit}"
+            for row in positions.filter(too_long).to_pylist():
+                yield RejectedRow(row, target.name, reason)
 
 
 def _check_touched(statement: Insert, table: Table | TransactionTable) -> None:
@@ -475,7 +512,7 @@ def _converted(
 ) -> tuple[pa.Table, pa.Array, list[RejectedRow]]:
     """Makes values NULL that cannot be converted (Y1), except numbers out of range (Y4); filters the rows of
     all of them where the session is strict."""
-    arrays, lost = [], pa.array([False] * len(rows))
+    arrays, lost = [], pa.array([False] * len(rows), pa.bool_())
     filtered: dict[int, RejectedRow] = {}
     for column, target in zip(rows.columns, targets, strict=True):
         cast = try_cast(column, target.type, zone=options.zone)

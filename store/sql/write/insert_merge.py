@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqstore.store.errors import InvalidInputError
+from seqstore.store.schema.column import hidden_name
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Insert
@@ -53,7 +54,10 @@ def run_insert_merge(
     rows = _one_per_key(rows, statement, schema, may_repeat=len(own) == len(updated))
     if not len(rows):
         return 0, None
-    inserted = {name: _given(name) for name in rows.schema.names}
+    # A query shows hidden columns by other names: those of the source are plain ones.
+    sources = {name: f"__given{name}" if hidden_name(name) else name for name in rows.schema.names}
+    rows = rows.rename_columns(list(sources.values()))
+    inserted = {name: _given(source) for name, source in sources.items()}
     clauses = [MergeClause(Match.NOT_MATCHED, Action.INSERT, inserted, None)]
     if updated:
         clauses.insert(0, MergeClause(Match.MATCHED, Action.UPDATE, updated, None))

@@ -253,7 +253,7 @@ def _source_keys(merge: _MergeJoin) -> list[exp.Expr] | None:
     """Finds the source's expression that ON equates with each key column, None unless all have one."""
     found: dict[str, exp.Expr] = {}
     for part in conjuncts(merge.on):
-        if not isinstance(part, exp.EQ):
+        if not isinstance(part, (exp.EQ, exp.NullSafeEQ)):
             continue
         for own, other in ((part.this, part.expression), (part.expression, part.this)):
             is_own = isinstance(own, exp.Column) and own.table.lower() == merge.alias.lower()

@@ -47,20 +47,25 @@ class SqlMergeLanguage:
         tree = exp.Merge(
             this=exp.table_(name, db=database, alias=merge.target_alias, quoted=True),
             using=exp.select("*").from_(exp.table_(_SOURCE, quoted=True)).subquery(merge.source_alias),
-            on=_condition(merge),
+            on=_condition(merge, opened.schema),
             whens=exp.Whens(expressions=[_clause(clause) for clause in merge.clauses]),
         )
         with _queries(opened, merge.rows) as open_merge_query:
             return run_change(MergeStatement(TableName(database, name), tree), opened, open_merge_query)
 
 
-def _condition(merge: Merge) -> exp.Expr:
+def _condition(merge: Merge, schema: TableSchema) -> exp.Expr:
     if not isinstance(merge.on, tuple):
         condition: exp.Expr = merge.on
         return condition
     aliases = (merge.target_alias, merge.source_alias)
     pairs = [[exp.column(name, table=alias, quoted=True) for alias in aliases] for name in merge.on]
-    return exp.and_(*(exp.EQ(this=mine, expression=given) for mine, given in pairs))
+    # NULL equals NULL within a key (T3).
+    nullable = {column.name.lower() for column in schema.key_columns if column.nullable}
+    kinds = [exp.NullSafeEQ if name.lower() in nullable else exp.EQ for name in merge.on]
+    return exp.and_(
+        *(equal(this=mine, expression=given) for equal, (mine, given) in zip(kinds, pairs, strict=True))
+    )
 
 
 def _clause(clause: MergeClause) -> exp.When:

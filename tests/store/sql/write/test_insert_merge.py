@@ -40,7 +40,7 @@ def test_ignore_leaves_out_rows_that_cannot_be_stored_with_a_warning(session: Se
     (result,) = session.execute(
         "INSERT IGNORE INTO t VALUES (NULL, 1, 'z'), (3, 3000000000, 'c'), (4, 4, 'd')"
     )
-    assert [warning.partition(":")[0] for warning in result.warnings] == ["row 1"]
+    assert [warning.partition(":")[0] for warning in result.warnings] == ["row 1", "row 2"]
     assert rows("SELECT k, n FROM t WHERE k > 2 ORDER BY k") == [(3, None), (4, 4)]
 
 
@@ -175,3 +175,73 @@ def test_an_assignment_knows_the_sessions_zone(rows: Run) -> None:
         "ON DUPLICATE KEY UPDATE c = VALUES(c), d = from_unixtime(1714521600); SELECT 1"
     )
     assert rows("SELECT c = d FROM z") == [(True,)]
+
+
+@pytest.mark.parametrize("where", ["", "BEGIN; "])
+def test_a_null_in_a_key_equals_the_stored_null(session: Session, rows: Run, where: str) -> None:
+    """T3. The key was compared by `=`, so that the stored row was overwritten, with its other columns."""
+    rows(
+        "CREATE TABLE n (a INT, b INT NULL, v INT NULL, w INT NULL) UNIQUE KEY(a, b);"
+        f"INSERT INTO n VALUES (1, NULL, 10, 100); {where} SELECT 1"
+    )
+    rows("INSERT IGNORE INTO n VALUES (1, NULL, 11, 111); SELECT 1")
+    assert rows("SELECT * FROM n") == [(1, None, 10, 100)]
+    rows(f"INSERT INTO n (a, b, v) VALUES (1, NULL, 5) {ODKU} v = VALUES(v); SELECT 1")
+    rows(f"INSERT INTO n VALUES (1, NULL, 0, 0) {ODKU} v = v + 1; SELECT 1")
+    assert rows("SELECT * FROM n") == [(1, None, 6, 100)]
+
+
+def test_ignore_makes_no_key_null(session: Session, rows: Run) -> None:
+    """Rows of three unreadable keys became one row under NULL; values became NULL without a word."""
+    rows("CREATE TABLE k1 (k INT, v INT NULL, s VARCHAR(3) NULL) UNIQUE KEY(k); SELECT 1")
+    (result,) = session.execute(
+        "INSERT IGNORE INTO k1 VALUES ('zz', 1, 'a'), (99999999999, 1, 'a'), (4, 'abc', 'b'), (5, 5, 'long')"
+    )
+    assert rows("SELECT * FROM k1") == [(4, None, "b")]
+    told = "\n".join(result.warnings)
+    assert [line.partition(":")[0] for line in result.warnings] == ["row 1", "row 2", "row 3", "row 4"]
+    assert "column(k) value 'zz' is no INT" in told
+    assert "column(v) value 'abc' is no INT" in told
+    assert "schema length: 3" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "INSERT IGNORE INTO t SELECT * FROM t WHERE k > 9",
+        f"INSERT INTO t SELECT * FROM t WHERE k > 9 {ODKU} n = VALUES(n)",
+    ],
+)
+def test_a_query_without_rows_writes_nothing(session: Session, rows: Run, words: str) -> None:
+    """It was an internal error."""
+    (result,) = session.execute(words)
+    assert result.affected_rows == 0
+    assert rows("SELECT * FROM t ORDER BY k") == [(1, 1, "a"), (2, 2, "b")]
+
+
+def test_a_hidden_sequence_is_given_to_new_rows(session: Session, rows: Run) -> None:
+    rows('CREATE TABLE h (k INT, v INT) UNIQUE KEY(k) PROPERTIES("function_column.sequence_type" = "bigint")'
+         "; SELECT 1")  # fmt: skip
+    columns = "h (k, v, __DORIS_SEQUENCE_COL__)"
+    rows(f"INSERT INTO {columns} VALUES (1, 2, 6) {ODKU} v = 3; SELECT 1")
+    rows(f"INSERT IGNORE INTO {columns} VALUES (1, 9, 9), (2, 2, 2); SELECT 1")
+    rows(f"INSERT INTO {columns} VALUES (1, 4, 5), (2, 4, 3); SELECT 1")
+    assert rows("SELECT * FROM h ORDER BY k") == [(1, 2), (2, 4)]
+    rows(f"INSERT INTO {columns} VALUES (1, 9, 9) {ODKU} v = 3; SELECT 1")
+    assert rows("SELECT * FROM h ORDER BY k") == [(1, 3), (2, 4)]
+
+
+@pytest.mark.parametrize("statement", ["INSERT IGNORE INTO q (k, v) VALUES (1, 1)",
+                                       f"INSERT INTO q (k, v) VALUES (1, 1) {ODKU} v = 5",
+                                       "MERGE INTO q USING (SELECT 1 AS k) s ON q.k = s.k "
+                                       "WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, 1)"])  # fmt: skip
+def test_rows_without_a_sequence_where_the_session_admits_them(
+    session: Session, rows: Run, statement: str
+) -> None:
+    """SL12."""
+    rows('CREATE TABLE q (k INT, s INT NULL, v INT) UNIQUE KEY(k) '
+         'PROPERTIES("function_column.sequence_col" = "s"); SELECT 1')  # fmt: skip
+    with pytest.raises(InvalidInputError, match="need to specify the sequence column"):
+        list(session.execute(statement))
+    rows(f"SET require_sequence_in_insert = false; {statement}; SELECT 1")
+    assert rows("SELECT * FROM q") == [(1, None, 1)]
