@@ -155,7 +155,8 @@ class PartialChecker(RowChecker):
     ) -> tuple[pa.Array | None, Mask | None]:
         """Returns the sequence the rows supply, and which do.
 
-        A row that supplies only one of the hidden sequence and the mapped column has its value in both.
+        A row that supplies only one of the hidden sequence and the mapped column has its value in both; of
+        two the mapped column counts (SD1).
         """
         mapped, supplied = self.schema.sequence_column, batch.supplied
         if SEQUENCE_COL not in batch.given:
@@ -171,14 +172,13 @@ class PartialChecker(RowChecker):
             cells[mapped] = self._column(self.schema.column(mapped), batch)
             return sequence, mask
         of_mapped = supplied.get(mapped)
-        if mask is not None:
-            sequence = pc.if_else(pa.array(mask), sequence, cells[mapped])
-            mask = None if of_mapped is None else mask | of_mapped
-        if of_mapped is not None:
-            supplied[mapped] = np.ones(batch.rows, dtype=np.bool_) if mask is None else mask
-            values = pc.if_else(pa.array(of_mapped), cells[mapped], sequence)
-            cells[mapped] = self._without_nulls(self.schema.column(mapped), values, batch)
-        return sequence, mask
+        if of_mapped is None:
+            return cells[mapped], None
+        values = pc.if_else(pa.array(of_mapped), cells[mapped], sequence)
+        mask = None if mask is None else mask | of_mapped
+        supplied[mapped] = np.ones(batch.rows, dtype=np.bool_) if mask is None else mask
+        cells[mapped] = self._without_nulls(self.schema.column(mapped), values, batch)
+        return cells[mapped], mask
 
     def _masks(self, batch: Batch, cells: Mapping[str, pa.Array]) -> dict[str, Mask]:
         masks: dict[str, Mask] = {}

@@ -171,6 +171,10 @@ class RowChecker:
             InvalidInputError: the columns of the data do not fit the table.
         """
         batch = Batch(self._match_columns(data), len(data))
+        mapped = self.schema.sequence_column
+        if mapped is not None and SEQUENCE_COL in batch.given:
+            # The hidden sequence always equals the mapped column (SD1), which counts where both are given.
+            batch.given.setdefault(mapped, batch.given.pop(SEQUENCE_COL))
         self._read_signs(batch)
         columns = {column.name: self._column(column, batch) for column in self.schema.columns}
         self._check_partitions(columns, batch)

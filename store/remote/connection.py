@@ -157,6 +157,15 @@ class Connection:
             try:
                 link = self._link_of(request)
                 reply = self._reply(request, link)
+            except flight.FlightUnauthenticatedError as error:
+                if link is None or time.monotonic() > ends:
+                    raise self._given_up(request, error) from error
+                self._log_in_again(request, link)
+            except BROKEN as error:
+                request.doubt = request.doubt or link
+                if time.monotonic() > ends:
+                    raise self._given_up(request, error) from error
+            else:  # the error of a reply may be one of Arrow's, too
                 if reply.get("state") == requests.FORGOTTEN:
                     raise self._lost(request, "the server has dropped the reply for newer ones")
                 if reply.get("state") == requests.RUNNING:
@@ -166,14 +175,6 @@ class Connection:
                 else:
                     link.is_lost = True
                 continue
-            except flight.FlightUnauthenticatedError as error:
-                if link is None or time.monotonic() > ends:
-                    raise self._given_up(request, error) from error
-                self._log_in_again(request, link)
-            except BROKEN as error:
-                request.doubt = request.doubt or link
-                if time.monotonic() > ends:
-                    raise self._given_up(request, error) from error
             time.sleep(pause)
         raise AssertionError("unreachable")
 

@@ -16,7 +16,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.types.cast.nested import evaluate, text_literal, to_json, to_nested, to_text
 from seqstore.store.types.cast.numbers import decimal_texts, to_boolean, to_decimal, to_float, to_integer
 from seqstore.store.types.cast.outcome import Cast, by_slices, is_ascii, is_valid, masked, outcome
-from seqstore.store.types.cast.times import check_zone, to_date, to_datetime
+from seqstore.store.types.cast.times import check_zone, in_calendar, to_date, to_datetime
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType
 from seqstore.store.types.time_zones import local_time
 
@@ -96,6 +96,8 @@ def _to_text(source: pa.Array, zone: str) -> Cast | None:
         return to_text(source)
     if pa.types.is_decimal(kind):
         return Cast(decimal_texts(source))
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return outcome(source, in_calendar(source).cast(pa.string()))
     try:
         text = source.cast(pa.string())
     except pa.ArrowNotImplementedError:

@@ -25,6 +25,7 @@ from seqstore.store.types.cast.outcome import (
     merge_masks,
     outcome,
 )
+from seqstore.store.types.cast.times import in_calendar
 from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, zero_value
 
 _EXACT_WHOLE: Final = 2**53  # whole numbers up to it, and powers of ten up to this one, are doubles
@@ -46,6 +47,8 @@ _NARROW_PRECISION: Final = 37  # one digit below decimal128's own, so that round
 
 def to_integer(source: pa.Array, to: ColumnType) -> Cast | None:
     """Casts to TINYINT up to LARGEINT. None when no value of the source type is an integer."""
+    if _is_time(source.type):
+        return _by_digits(source, to, to_integer)
     source = _as_number(source)
     kind = source.type
     exact = [lambda values: values.cast(to.arrow)]
@@ -112,15 +115,24 @@ def _within(values: pa.Array, to: ColumnType) -> pa.BooleanArray:
 
 
 def _as_number(source: pa.Array) -> pa.Array:
-    """Returns booleans as 0 and 1, and dates and times as the numbers that their digits form."""
-    kind = source.type
-    if pa.types.is_boolean(kind):
-        return source.cast(pa.int8())
-    if pa.types.is_date(kind):
-        return _digits(source.cast(pa.date32()), (pc.year, pc.month, pc.day))
-    if pa.types.is_timestamp(kind):
-        return _digits(source, (pc.year, pc.month, pc.day, pc.hour, pc.minute, pc.second))
-    return source
+    return source.cast(pa.int8()) if pa.types.is_boolean(source.type) else source
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+
+
+def _by_digits(
+    source: pa.Array, to: ColumnType, cast: Callable[[pa.Array, ColumnType], Cast | None]
+) -> Cast | None:
+    """Casts dates and times by the numbers that their digits form; those out of the calendar fail."""
+    moments = in_calendar(source)
+    if pa.types.is_date(source.type):
+        numbers = _digits(moments, (pc.year, pc.month, pc.day))
+    else:
+        numbers = _digits(moments, (pc.year, pc.month, pc.day, pc.hour, pc.minute, pc.second))
+    found = cast(numbers, to)
+    return None if found is None else outcome(source, found.values, found.out_of_range)
 
 
 def _digits(moments: pa.Array, parts: Sequence[Callable[[pa.Array], pa.Array]]) -> pa.Array:
@@ -134,6 +146,8 @@ def _digits(moments: pa.Array, parts: Sequence[Callable[[pa.Array], pa.Array]]) 
 
 def to_float(source: pa.Array, to: ColumnType) -> Cast | None:
     """Casts to FLOAT and DOUBLE. None when no value of the source type is a number."""
+    if _is_time(source.type):
+        return _by_digits(source, to, to_float)
     source, arrow = _as_number(source), to.arrow
     kind = source.type
     if pa.types.is_string(kind):

@@ -94,6 +94,20 @@ def to_datetime(source: pa.Array, to: ColumnType, zone: str) -> Cast | None:
     return None
 
 
+def in_calendar(source: pa.Array) -> pa.Array:
+    """Returns dates and times, NULL for those outside of the years 0 to 9999: Arrow confuses their parts."""
+    if pa.types.is_date32(source.type):
+        counts, unit = source.view(pa.int32()), _DAY
+    else:
+        moments = source.view(pa.timestamp("ms")) if pa.types.is_date(source.type) else source
+        if moments.type.unit == "ns":  # all of them are within
+            return source
+        counts, unit = moments.view(pa.int64()), {"s": 10**6, "ms": 10**3, "us": 1}[moments.type.unit]
+    values = np.asarray(pc.fill_null(counts, 0), dtype=np.int64)
+    fits = (values >= FIRST_MICROSECOND // unit) & (values < END_MICROSECOND // unit)
+    return source if fits.all() else masked(source, fits)
+
+
 def check_zone(name: str) -> str:
     """Returns the zone name as Arrow knows it: an IANA name, `CST` or an offset such as `+08:00`.
 

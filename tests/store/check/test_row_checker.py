@@ -334,3 +334,31 @@ def test_a_sequence_under_its_hidden_name_is_checked_like_its_column(store: Stor
     assert [r[0] for r in rejected(table, data, mode=mode)] == [1, 2]
     assert rows_of(table) == [(1, 5)]
     assert table.check() == []
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        ({"k": [1], "a": [10], "s": [20]}, {"sequence": "a"}, (1, 10, 20)),
+        ({"k": [1], "a": [10], "s": [20], "__DORIS_SEQUENCE_COL__": [5]}, {}, (1, 10, 20)),
+        ({"k": [1], "a": [10], "__DORIS_SEQUENCE_COL__": [20]}, {}, (1, 10, 20)),
+        ({"k": [1], "a": [10], "f": [20]}, {"sequence": "f"}, (1, 10, 20)),
+        ({"k": [1], "s": [20], "a": [10]}, {"sequence": "a", "mode": "UPDATE_FIXED_COLUMNS"}, (1, 10, 20)),
+        (
+            {"k": [1], "a": [10], "__DORIS_SEQUENCE_COL__": [20]},
+            {"mode": "UPDATE_FIXED_COLUMNS"},
+            (1, 10, 20),
+        ),
+    ],
+)
+def test_the_hidden_sequence_equals_the_mapped_column(
+    store: Store, data: dict[str, list[int]], options: dict[str, Any], expected: tuple[int, ...]
+) -> None:
+    """SD1. A header with another source made it differ, so that a row of a smaller sequence won."""
+    table = store.create_table("db.m", schema_of("k INT NOT NULL", "a INT", "s INT", sequence_col="s"))
+    table.upsert(pa.table(data), **options)
+    assert rows_of(table) == [expected]
+    table.upsert(pa.table({"k": [1], "a": [11], "s": [expected[2] - 1]}))
+    assert rows_of(table) == [expected]
+    table.upsert(pa.table({"k": [1], "a": [12], "s": [expected[2] + 1]}))
+    assert rows_of(table) == [(1, 12, expected[2] + 1)]

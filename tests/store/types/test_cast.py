@@ -569,3 +569,21 @@ def test_a_decimal_becomes_text_with_all_digits_of_its_scale(
     wanted = [None if value is None else f"{value:f}" for value in source.to_pylist()]
     assert convert(source, "STRING").values.to_pylist() == wanted
     assert convert(source.slice(1), "STRING").values.to_pylist() == wanted[1:]
+
+
+@pytest.mark.parametrize("to", ["INT", "BIGINT", "LARGEINT", "DOUBLE", "DATE", "DATETIME", "STRING"])
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([2**31 - 1, -(2**31), -800_000, 2_932_897], pa.date32()),
+        ([10**17 - 10**17 % 86_400_000, -(10**15) + 10**15 % 86_400_000], pa.date64()),
+        ([2**62, -(2**62)], pa.timestamp("s")),
+        ([2**62], pa.timestamp("ms")),
+        ([2**62, -(2**62)], pa.timestamp("us")),
+    ],
+)
+def test_times_beyond_the_calendar_have_no_value(values: list[int], kind: pa.DataType, to: str) -> None:
+    """Their digits were others': date32 2147483647 became the number 205990622."""
+    width = pa.int32() if kind == pa.date32() else pa.int64()
+    found = convert(pa.array(values, width).view(kind), to)
+    assert found.values.to_pylist() == [None] * len(values)
