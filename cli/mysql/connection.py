@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
+_STATEMENTS_ON, _STATEMENTS_OFF = 0, 1  # values of COM_SET_OPTION
 _UNREAD_SECONDS_MAX: Final = 2.0
 
 
@@ -181,7 +182,9 @@ class Connection:
                 "Connections using insecure transport are prohibited; use TLS", kind="no_tls"
             )
             return self._refused(error)
-        return self._admitted(HandshakeResponse.parse(payload))
+        client = HandshakeResponse.parse(payload)
+        self._takes_several = bool(client.capabilities & wire.MULTI_STATEMENTS)
+        return self._admitted(client)
 
     def _encrypt(self, tls: ssl.SSLContext) -> None:
         """Performs TLS's handshake on a socket that `stop` knows: the one that was accepted is of no use."""
@@ -295,6 +298,12 @@ class Connection:
                 with self._audited("statement", text) as event:
                     event.is_parsed = False
                     raise
+            if len(statements) > 1 and not self._takes_several:
+                raise InvalidInputError(
+                    f"expected one statement, found {len(statements)}: the client has not allowed several in "
+                    "one text (CLIENT_MULTI_STATEMENTS)",
+                    kind="syntax",
+                )
             yield statements
 
     def _run_all(self, statements: list[Any], text: str, *, is_binary: bool) -> None:
@@ -369,8 +378,13 @@ class Connection:
     def _statistics(self, _data: bytes) -> None:
         self._channel.write(f"Uptime: 0  Version: {SERVER_VERSION}".encode())
 
-    def _set_option(self, _data: bytes) -> None:
-        self._eof()  # several statements in one text are always allowed
+    def _set_option(self, data: bytes) -> None:
+        """Allows several statements in one text, or one only."""
+        wanted = int.from_bytes(data[:2], "little")
+        if wanted not in (_STATEMENTS_ON, _STATEMENTS_OFF):
+            raise InvalidInputError(f"Unknown option {wanted} of a connection", kind="not_supported")
+        self._takes_several = wanted == _STATEMENTS_ON
+        self._eof()
 
     def _field_list(self, data: bytes) -> None:
         payload = Payload(data)

@@ -264,6 +264,7 @@ class Session:
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         self._enter(query, "SELECT")
+        query = self._limited(query)
         with (
             self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
@@ -290,6 +291,15 @@ class Session:
             open_query(replace(query, tree=tree), replace(context, logged={})) as reader,
         ):
             return reader.schema
+
+    def _limited(self, query: st.Query) -> st.Query:
+        """Applies sql_select_limit, which drivers set for setMaxRows, to a query without LIMIT."""
+        if names.SELECT_LIMIT not in self.variables.own or query.tree.args.get("limit") is not None:
+            return query
+        tree = query.tree.copy()
+        rows = exp.Literal.number(self.variables.values[names.SELECT_LIMIT])
+        tree.set("limit", exp.Limit(expression=rows))
+        return replace(query, tree=tree)
 
     def _changed(self, settings: tuple[tuple[str, str], ...]) -> AbstractContextManager[None]:
         """Sets the variables of a hint, before the limits that they change are taken."""
@@ -353,6 +363,7 @@ class Session:
     def within(self, target: TransactionTable) -> Iterator[OpenQuery]:
         """Runs the queries of one statement that writes `target`, whose reads its transaction remembers."""
         target.zone = self.moment().zone
+        target.require_sequence = names.REQUIRE_SEQUENCE in self.variables.on
         with self.query_context(target) as context:
             yield partial(open_query, context=context)
 

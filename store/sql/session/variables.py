@@ -63,6 +63,7 @@ QUERY_TIMEOUT: Final = "query_timeout"
 EXEC_MEM_LIMIT: Final = "exec_mem_limit"
 WORKLOAD_GROUP: Final = "workload_group"
 MAX_ALLOWED_PACKET: Final = "max_allowed_packet"
+SELECT_LIMIT: Final = "sql_select_limit"  # rows of a SELECT without LIMIT
 LAST_INSERT_ID: Final = ("last_insert_id", "identity")  # read as variables too: the value of the function
 _MEMORY_BYTES_MIN: Final = 16 << 20
 
@@ -123,7 +124,7 @@ _DEFAULTS: Final = {
     "net_read_timeout": "600",
     "net_write_timeout": "600",
     "protocol_version": "10",
-    "sql_select_limit": "9223372036854775807",
+    SELECT_LIMIT: "9223372036854775807",
     "system_time_zone": "UTC",
     "version": SERVER_VERSION,
     "version_comment": "seqstore",
@@ -142,6 +143,10 @@ _REFUSED: Final = {
         ("scan_queue_mem_limit", "query_mem_limit"), "set exec_mem_limit, or a workload group's memory_limit"
     ),
 }
+# Modes of MySQL in which quotes, backslashes or operators mean something else.
+_READING_MODES: Final = frozenset(["ANSI", "ANSI_QUOTES", "DB2", "HIGH_NOT_PRECEDENCE", "MAXDB", "MSSQL",
+                                   "NO_BACKSLASH_ESCAPES", "ORACLE", "PIPES_AS_CONCAT",
+                                   "POSTGRESQL"])  # fmt: skip
 _TRUE: Final = frozenset(["true", "on", "1"])
 _FALSE: Final = frozenset(["false", "off", "0"])
 
@@ -318,6 +323,18 @@ def _checked_zone(value: str) -> str:
     return SYSTEM_ZONE if value.strip().upper() == SYSTEM_ZONE else check_zone(value)
 
 
+def _checked_mode(value: str) -> str:
+    """Refuses the modes that change how a text is read; the others change nothing here."""
+    for mode in filter(None, (part.strip().upper() for part in value.split(","))):
+        if mode in _READING_MODES:
+            raise InvalidInputError(
+                f"Variable 'sql_mode' can't be set to the value of '{value}': {mode} is not supported; "
+                "texts, names and || are read as in Doris's default mode",
+                kind="bad_variable",
+            )
+    return value
+
+
 def _checked_style(value: str) -> str:
     if value.lower() not in ("doris", "mysql"):
         raise _refused(SHOW_CREATE_STYLE, value, "doris or mysql")
@@ -347,7 +364,8 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
     ),
     TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
     **dict.fromkeys(
-        (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT), (_is_whole, "a whole number")
+        (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT, SELECT_LIMIT),
+        (_is_whole, "a whole number"),
     ),
 }
 _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
@@ -356,4 +374,5 @@ _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     SHOW_CREATE_STYLE: _checked_style,
     GROUP_COMMIT: _checked_group_commit,
     TRANSACTION_ISOLATION: _checked_level,
+    "sql_mode": _checked_mode,
 }

@@ -43,7 +43,7 @@ def _parse_assignment(stream: TokenStream) -> list[st.Assignment]:
         scope = _NEXT
     if not stream.take("=") and not stream.take(":="):
         stream.fail("'='")
-    return [st.Assignment(scope, name, _parse_set_value(stream))]
+    return [st.Assignment(scope, name, _parse_set_value(stream, is_user=scope == "user"))]
 
 
 def _parse_scope(stream: TokenStream) -> str:
@@ -89,7 +89,8 @@ def _parse_characteristic(stream: TokenStream, scope: str) -> st.Assignment:
     return st.Assignment(scope, variables.TRANSACTION_ISOLATION, "-".join(words))
 
 
-def _parse_set_value(stream: TokenStream) -> st.SetValue:
+def _parse_set_value(stream: TokenStream, *, is_user: bool) -> st.SetValue:
+    """Parses the value of a variable; that of a user's is an expression, where a word is no text."""
     start = stream.at
     begin, end = stream.slice_to()
     length = stream.at - start
@@ -97,12 +98,14 @@ def _parse_set_value(stream: TokenStream) -> st.SetValue:
     text = stream.tokens[start].text
     if length == 1 and kind is TokenType.STRING:
         return text
+    if length == 2 and text == "-" and stream.tokens[start + 1].token_type is TokenType.NUMBER:
+        return "-" + stream.tokens[start + 1].text
+    if is_user:
+        return parse_tree(stream.text, begin, end)
     if length == 1 and text.upper() == "DEFAULT":
         return st.Word.DEFAULT
     if length == 1 and kind is not TokenType.PLACEHOLDER and (text[0].isalnum() or text[0] == "_"):
         return text
-    if length == 2 and text == "-" and stream.tokens[start + 1].token_type is TokenType.NUMBER:
-        return "-" + stream.tokens[start + 1].text
     return parse_tree(stream.text, begin, end)
 
 
@@ -138,6 +141,10 @@ def _assigned(value: st.SetValue, session: Session) -> str | None:
         result = reader.read_all().column(0)[0].as_py()
     if isinstance(result, Decimal):
         return f"{result:f}"
+    if isinstance(result, bool):
+        return "1" if result else "0"
+    if isinstance(result, bytes):
+        return result.decode(errors="replace")
     return None if result is None else str(result)
 
 

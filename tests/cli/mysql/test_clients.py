@@ -11,6 +11,7 @@ from typing import Any
 import mysql.connector
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from seqstore.cli.mysql import MysqlServer
 from seqstore.store.sql.parse.executable_comments import VERSION
@@ -259,3 +260,57 @@ def test_what_dbt_asks_information_schema_is_answered(connector: Any) -> None:
     ]
     assert rows[0] == (None, "db", "t", "table", "", None, "k", 1, "bigint", "")
     assert [row[6] for row in rows] == ["k", "v", "d", "dd", "ts", "n", "b"]
+
+
+def test_several_statements_in_a_text_run_where_the_client_allows_them(connect: Any) -> None:
+    """MySQL's guard against statements within a value: clients ask for it, or for COM_SET_OPTION."""
+    text = "SELECT 1; INSERT INTO t (k) VALUES (777)"
+    cursor = connect().cursor()
+    with pytest.raises(pymysql.err.ProgrammingError, match="expected one statement, found 2") as refused:
+        cursor.execute(text)
+    assert refused.value.args[0] == 1064
+    cursor.execute("SELECT count(*) FROM t WHERE k = 777;")
+    assert cursor.fetchone() == (0,)
+    allowed = connect(client_flag=CLIENT.MULTI_STATEMENTS).cursor()
+    allowed.execute(text)
+    while allowed.nextset():
+        pass
+    allowed.execute("SELECT count(*) FROM t WHERE k = 777")
+    assert allowed.fetchone() == (1,)
+
+
+def test_a_limit_for_all_queries_of_a_session(connect: Any) -> None:
+    """Connector/J's setMaxRows sends it."""
+    cursor = connect().cursor()
+    cursor.execute("SET SQL_SELECT_LIMIT = 1")
+    for query in (
+        "SELECT k FROM t ORDER BY k",
+        "SELECT 1 UNION ALL SELECT 2",
+        "WITH c AS (SELECT k FROM t) SELECT k FROM c",
+    ):
+        cursor.execute(query)
+        assert len(cursor.fetchall()) == 1, query
+    cursor.execute("SELECT k FROM t LIMIT 5")
+    assert len(cursor.fetchall()) == 2
+    cursor.execute("SELECT count(*) FROM (SELECT k FROM t) AS u")
+    assert cursor.fetchone() == (2,)
+    cursor.execute("SET SQL_SELECT_LIMIT = DEFAULT")
+    cursor.execute("SELECT k FROM t")
+    assert len(cursor.fetchall()) == 2
+
+
+@pytest.mark.parametrize(
+    "mode", ["ANSI_QUOTES", "STRICT_TRANS_TABLES,PIPES_AS_CONCAT", "no_backslash_escapes", "ANSI"]
+)
+def test_a_mode_that_would_change_the_reading_of_texts_is_refused(connect: Any, mode: str) -> None:
+    cursor = connect().cursor()
+    with pytest.raises(pymysql.MySQLError, match="is not supported; texts, names"):
+        cursor.execute(f"SET sql_mode = '{mode}'")
+    cursor.execute("SET sql_mode = 'STRICT_TRANS_TABLES,NO_ZERO_DATE'")
+
+
+def test_the_heading_of_an_expression_is_cut(connect: Any) -> None:
+    """MySQL cuts it at 256 characters; clients fail at a name of megabytes."""
+    cursor = connect().cursor()
+    cursor.execute(f"SELECT length('{'x' * 100_000}')")
+    assert (len(cursor.description[0][0]), cursor.fetchone()) == (256, (100_000,))
