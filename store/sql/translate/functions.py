@@ -22,7 +22,7 @@ from seqstore.store.sql.translate.date_functions import (
     constant_time,
     part_of_time,
 )
-from seqstore.store.sql.translate.implicit import comparison
+from seqstore.store.sql.translate.implicit import comparison, unified
 from seqstore.store.sql.translate.macros.catalog import macro_names
 
 SERVER_VERSION: Final = "5.7.99"
@@ -46,7 +46,7 @@ _RENAMED: Final = _pairs(
         group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis lcase=lower lcm=lcm map_concat=map_concat
         map_entries=map_entries map_keys=map_keys map_size=cardinality map_values=map_values md5=md5
         ltrim_in=ltrim ndv=approx_count_distinct percentile=quantile_cont
-        percentile_array=quantile_cont pi=pi radians=radians regexp_extract=regexp_extract
+        percentile_array=quantile_cont pi=pi radians=radians
         regr_intercept=regr_intercept regr_slope=regr_slope rtrim_in=rtrim std=stddev_pop trim_in=trim
         trunc=trunc
         sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
@@ -166,7 +166,7 @@ def _elt(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     found = exp.Case(this=arguments[0])
-    for place, value in enumerate(arguments[1:], 1):
+    for place, value in enumerate(unified(arguments[1:]), 1):
         found = found.when(exp.Literal.number(place), value)
     return found
 
@@ -289,6 +289,29 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationConte
     return found
 
 
+def _regexp_extract(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `regexp_extract(text, pattern, group)`; DuckDB takes a group of 0 to 9, as a constant."""
+    text, pattern, *groups = arguments
+    if not groups:
+        return call("regexp_extract", text, pattern)
+    group = groups[0]
+    if isinstance(group, exp.Null):
+        return exp.cast(exp.null(), "TEXT")
+    if isinstance(group, exp.Literal):
+        is_there = len(group.name) == 1
+        return call("regexp_extract", text, pattern, group) if is_there else exp.Literal.string("")
+
+    def found(value: exp.Expr, wanted: exp.Expr, number: exp.Expr) -> exp.Expr:
+        branches = exp.Case(this=number)
+        for place in map(exp.Literal.number, range(10)):
+            part = call("regexp_extract", value.copy(), wanted.copy(), place.copy())
+            branches = branches.when(place, part)
+        is_null = exp.Is(this=number.copy(), expression=exp.null())
+        return branches.else_(exp.Case().when(exp.not_(is_null), exp.Literal.string("")))
+
+    return once([text, pattern, group], found)
+
+
 def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
@@ -330,8 +353,9 @@ def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 _SPECIAL: Final[dict[str, Counted]] = {
     **DATE_FUNCTIONS,
     **dict.fromkeys(("connection_id", "current_catalog", "current_user", "database", "last_insert_id",
-                     "schema", "session_user", "user", "version"), (_session, ())),
+                     "schema", "session_user", "user", "version"), (_session, (0,))),
     "elt": (_elt, ()),
+    "regexp_extract": (_regexp_extract, (2, 3)),
     "field": (_field, ()),
     "group_concat": (_group_concat, ()),
     "log": (_logarithm, (1, 2)),

@@ -75,6 +75,7 @@ _PARAMETERS_TEXT: Final = {
         concatws count_substrings find_in_set from_base64 initcap instr json_unquote json_valid lcase length
         like lower ltrim ltrim_in mask md5 ord parse_url regexp_count regexp_replace regexp_replace_one
         regexplike replace reverse rtrim rtrim_in sha sha1 soundex str_to_map strcmp to_base64 trim trim_in
+        split_by_string extract_url_parameter octet_length
         ucase unhex upper url_decode url_encode ends_with endswith starts_with startswith contains
     """,
     "b": "and having not or where xor",
@@ -83,6 +84,7 @@ _PARAMETERS_TEXT: Final = {
     "tti": "locate regexp_extract split_part substring_index",
     "ti": "left mid repeat right strleft strright substr substring",
     "tit": "lpad rpad",
+    "tiit": "insert overlay",
 }
 PARAMETERS: Final = {
     name.rstrip("-"): letters + "-" if name.endswith("-") else letters
@@ -327,7 +329,7 @@ def _beside(item: exp.Expr, other: exp.Expr) -> exp.Expr:
 def conditional(node: exp.Expr) -> exp.Expr:
     """Translates IF."""
     given = [name for name in ("true", "false") if node.args.get(name) is not None]
-    for name, value in zip(given, _unified([node.args[name] for name in given]), strict=True):
+    for name, value in zip(given, unified([node.args[name] for name in given]), strict=True):
         node.set(name, value)
     return node
 
@@ -336,11 +338,11 @@ def case(node: exp.Expr) -> exp.Expr:
     """Translates CASE: every THEN and the ELSE have one type, and every WHEN that of the value."""
     ifs = [branch for branch in node.args.get("ifs") or [] if isinstance(branch, exp.If)]
     default = node.args.get("default")
-    unified = _unified(branches_of(node))
-    for branch, value in zip(ifs, unified, strict=False):
+    values = unified(branches_of(node))
+    for branch, value in zip(ifs, values, strict=False):
         branch.set("true", value)
     if default is not None:
-        node.set("default", unified[-1])
+        node.set("default", values[-1])
     if node.this is not None:
         tests = exp.In(this=node.this.copy(), expressions=[branch.this.copy() for branch in ifs])
         if _align(tests, [("this", None), *(("expressions", place) for place in range(len(ifs)))]):
@@ -352,7 +354,7 @@ def case(node: exp.Expr) -> exp.Expr:
 
 def coalesced(node: exp.Expr) -> exp.Expr:
     """Translates COALESCE, IFNULL, NVL."""
-    first, *rest = _unified([node.this, *node.expressions])
+    first, *rest = unified([node.this, *node.expressions])
     node.set("this", first)
     node.set("expressions", rest)
     return node
@@ -360,7 +362,7 @@ def coalesced(node: exp.Expr) -> exp.Expr:
 
 def extreme(node: exp.Expr) -> exp.Expr:
     """Translates GREATEST, LEAST: NULL as soon as one value is NULL, which DuckDB passes over."""
-    values = _unified([node.this, *node.expressions])
+    values = unified([node.this, *node.expressions])
     name = "greatest" if isinstance(node, exp.Greatest) else "least"
 
     def found(*given: exp.Expr) -> exp.Expr:
@@ -377,7 +379,7 @@ def concatenated(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
+def unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Converts the branches of one value to text where one of them is a text that is no date."""
     kind = branch_type(branches, list(map(type_of, branches)))
     if kind is not None:

@@ -5,6 +5,7 @@ Only trees are translated, never text. `check` refuses nodes that are no part of
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from typing import Final
@@ -33,13 +34,16 @@ from seqstore.store.sql.translate.functions import check_known, translate_call, 
 from seqstore.store.sql.translate.macros.unchosen import is_aggregate, settle
 from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
-from seqstore.store.sql.translate.value_types import TEXTS, note_as, note_types, type_of
+from seqstore.store.sql.translate.value_types import TEXTS, is_quoted, note_as, note_types, type_of
 
 _WIDER: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT"}
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
+_ESCAPED: Final = re.compile(r"\\.|\[[^\]]*\]")  # characters that open no group
+_GROUP: Final = re.compile(r"\((?!\?)|\(\?P?<")
+_HEADING_CHARACTERS: Final = 256  # of the name of a column without alias, as in MySQL
 _INTEGER_TYPES: Final = ("TINYINT", "SMALLINT", "INT", "BIGINT", "INT128")
 _UNSIGNED_TYPES: Final = ("UTINYINT", "USMALLINT", "UINT", "UBIGINT")
 _LOCAL_TIMES: Final[dict[type[exp.Expr], str]] = {
@@ -202,7 +206,8 @@ def name_answers(tree: exp.Query, headings: tuple[str, ...] | None) -> None:
             heading = item.name
         else:
             heading = (headings[place] if headings is not None and is_written else _text(item)).strip()
-        named.append(exp.alias_(item, heading or item.name, quoted=True, copy=False))
+        heading = (heading or item.name)[:_HEADING_CHARACTERS]
+        named.append(exp.alias_(item, heading, quoted=True, copy=False))
     select.set("expressions", named)
 
 
@@ -384,6 +389,21 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
     return call(name, node.this, digits)
 
 
+def _all_extracted(node: exp.Expr) -> exp.Expr:
+    """Translates `regexp_extract_all`: what the first group of each match has, nothing without a group."""
+    pattern = node.expression
+    if is_quoted(pattern):
+        plain = _ESCAPED.sub("", pattern.name)
+        if not _GROUP.search(plain):
+            return exp.cast(call("list_value"), "TEXT[]")
+    return call("regexp_extract_all", node.this, pattern, exp.Literal.number(1))
+
+
+def _reversed(node: exp.Expr) -> exp.Expr:
+    is_array = isinstance(node.this, exp.Array) or (type_of(node.this) or "").startswith("ARRAY")
+    return call("list_reverse", node.this) if is_array else node
+
+
 def _characters(node: exp.Expr) -> exp.Expr:
     """Translates `char(65, 66)`: numbers are the bytes of UTF-8 text, NULL if there is no such text."""
     bytes_of = (exp.TryCast(this=code, to=exp.DataType.build("BIGINT")) for code in node.expressions)
@@ -501,6 +521,8 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.Nullif: implicit.nullif,
     exp.Ln: lambda node: call("d_ln", node.this),
     exp.Offset: _bounded,
+    exp.RegexpExtractAll: _all_extracted,
+    exp.Reverse: _reversed,
     exp.Log: _log,
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),

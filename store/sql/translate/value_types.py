@@ -36,7 +36,7 @@ _CAST_TYPES: Final = {"INT128": "LARGEINT", "TEXT": "STRING", "NCHAR": "STRING",
 _RESULTS_TEXT: Final = {
     "STRING": """
         append_trailing_char_if_absent array_join char chr concat concat_ws concatws conv current_catalog
-        current_user currentuser database date_format dayname extract_url_parameter from_base64
+        current_user currentuser insert overlay database date_format dayname extract_url_parameter from_base64
         from_unixtime get_json_string group_concat groupconcat hex initcap json_array json_extract
         json_extract_string json_object json_type json_parse_error_to_null json_quote json_unquote
         json_value jsonb_extract jsonb_type jsonextract lcase left lower lowerhex lpad ltrim mask md5 md5sum
@@ -52,7 +52,7 @@ _RESULTS_TEXT: Final = {
         character_length connection_id count count_substrings countequal countif crc32 cumedist dateDiff
         datediff day day_of_week day_of_year dayofmonth dayofweek dayofyear denserank extract field
         find_in_set get_json_bigint get_json_int grouping groupingid hour instr json_extract_bigint
-        json_extract_int json_length json_valid last_insert_id length locate map_size microsecond
+        json_extract_int json_length json_valid last_insert_id length octet_length locate map_size microsecond
         microsecond_timestamp millisecond_timestamp minute month multi_distinct_count ndv ntile ord
         period_add period_diff quarter rank regexp_count rownumber second second_timestamp sign size strcmp
         strposition time_to_sec timestampdiff to_days unicode week week_of_year weekday
@@ -60,6 +60,7 @@ _RESULTS_TEXT: Final = {
     """,
     "DOUBLE": """
         acos acosh asin asinh atan atan2 atanh avg cbrt corr cos cosh cot covar covarpop covarsamp degrees
+        csc cosec sec
         dexp div dlog1 dlog10 dpow e exp fpow get_json_double json_extract_double kurtosis ln log log10 log2
         median months_between percentile percentile_approx pi pow radians rand random regr_intercept
         regr_slope sin sinh skewness sqrt std stddev stddevpop stddevsamp tan tanh variance variancepop
@@ -261,13 +262,16 @@ def _distinct_of(node: exp.Expr) -> exp.Expr:
 def _by_pattern(types: _ValueTypes, node: exp.Expr, name: str) -> str | None:
     added = _UNIT_ADD.fullmatch(name)
     if added is not None:
-        return (
-            _moved(_moment_type(types, node.expressions[0]), added[1].upper()) if node.expressions else None
-        )
+        return _unit_added(types, node, added[1].upper())
     if _UNIT_DIFF.fullmatch(name):
         return "BIGINT"
     rounded = _ROUNDED.fullmatch(name)
     return _rounded(types, node, rounded[1].upper()) if rounded is not None else None
+
+
+def _unit_added(types: _ValueTypes, node: exp.Expr, unit: str) -> str | None:
+    """Returns the type of `days_add(moment, count)` and its like."""
+    return _moved(_moment_type(types, node.expressions[0]), unit) if node.expressions else None
 
 
 def _rounded(types: _ValueTypes, node: exp.Expr, unit: str) -> str:
@@ -508,7 +512,7 @@ _RULES: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("adddate", "date_add", "subdate", "date_sub"), _date_added),
     **dict.fromkeys(("cast", "trycast"), _cast),
     **dict.fromkeys(("bracket", "element_at"), _element),
-    "add_months": lambda types, node: _moved(_moment_type(types, node.expressions[0]), "MONTH"),
+    "add_months": lambda types, node: _unit_added(types, node, "MONTH"),
     "avg": _average,
     "convert_tz": _converted_zone,
     "date_trunc": _truncated,

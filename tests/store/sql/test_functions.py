@@ -101,7 +101,7 @@ Run = Callable[[str], Any]
         ("'abc' REGEXP '^a.c$'", True),
         ("regexp_replace('aba', 'a', 'x')", "xbx"),
         ("hex('a')", "61"),
-        ("unhex('zz')", None),
+        ("unhex('zz')", ""),
         ("unhex('4')", ""),
         ("md5('a')", "0cc175b9c0f1b6a831c399e269772661"),
         ("'a' 'b'", "ab"),

@@ -41,6 +41,8 @@ d_conv_of(x, f, t) AS CASE WHEN x <> '' AND d_radix(f) IS NOT NULL AND d_radix(t
 d_random_between(a, b) AS CAST(floor(random() * (b - a)) + a AS BIGINT);
 """
 FUNCTIONS: Final = r"""
+d_sec(x) AS 1 / cos(x);
+d_csc|cosec(x) AS 1 / nullif(sin(x), 0);
 d_bitand(a, b) AS a & b;
 d_bitor(a, b) AS a | b;
 d_bitnot(a) AS ~a;

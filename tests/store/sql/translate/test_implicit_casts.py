@@ -206,6 +206,7 @@ def test_a_query_that_reads_itself_has_types(rows: Run) -> None:
 def test_the_result_of_every_function_has_a_known_type() -> None:
     """Others are arrays, maps, structs, rows of LATERAL VIEW, TIME values, and answers of JSON functions."""
     nested = "array_ collect_ explode_ map struct_element named_struct str_to_map sequence percentile_array"
+    nested += " split_by_string"
     plain = (
         "curtime current_time utc_time json_contains json_exists_path json_extract_isnull json_keys signbit"
     )
