@@ -23,6 +23,7 @@ from seqstore.store.sql.translate.date_functions import (
     part_of_time,
 )
 from seqstore.store.sql.translate.implicit import comparison, unified
+from seqstore.store.sql.translate.lateral_views import OUTER
 from seqstore.store.sql.translate.macros.catalog import macro_names
 
 SERVER_VERSION: Final = "5.7.99"
@@ -35,18 +36,17 @@ def _pairs(text: str) -> dict[str, str]:
 
 _RENAMED: Final = _pairs(
     """
-        approx_count_distinct=approx_count_distinct array_agg=list array_avg=list_avg array_concat=list_concat
-        array_contains_all=list_has_all array_flatten=flatten
-        array_product=list_product array_pushback=list_append
-        array_reverse_sort=list_reverse_sort array_size=len array_zip=list_zip
-        bin=bin bit_length=bit_length bitxor=xor bit_count=bit_count
+        approx_count_distinct=approx_count_distinct array_agg=list array_avg=list_avg
+        array_flatten=flatten
+        array_product=list_product
+        array_reverse_sort=list_reverse_sort array_size=len
+        bin=bin bit_length=bit_length bitxor=xor
         cardinality=len char_length=length character_length=length concat_ws=concat_ws
         cot=cot covar=covar_pop dceil=ceil degrees=degrees dexp=exp dfloor=floor dpow=pow dround=round
         ends_with=ends_with even=even fpow=pow gcd=gcd group_bit_and=bit_and group_bit_or=bit_or
-        group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis lcase=lower lcm=lcm map_concat=map_concat
+        group_bit_xor=bit_xor hex=hex instr=instr kurtosis=kurtosis_pop lcase=lower lcm=lcm
         map_entries=map_entries map_keys=map_keys map_size=cardinality map_values=map_values md5=md5
-        ltrim_in=ltrim ndv=approx_count_distinct percentile=quantile_cont
-        percentile_array=quantile_cont pi=pi radians=radians
+        ltrim_in=ltrim ndv=approx_count_distinct pi=pi radians=radians
         regr_intercept=regr_intercept regr_slope=regr_slope rtrim_in=rtrim std=stddev_pop trim_in=trim
         trunc=trunc
         sha1=sha1 sha2=sha256 signbit=signbit size=len starts_with=starts_with
@@ -66,6 +66,7 @@ KNOWN_CLASSES: Final = frozenset(
         case cast cbrt ceil chr coalesce collate concat contains corr cos cosh cosinedistance cot count
         countif covarpop covarsamp cumedist currentdate currentdatetime currenttime currenttimestamp
         currentuser datediff degrees denserank endswith euclideandistance exists exp explode explodeouter
+        _explodeouter
         extract first firstvalue floor frombase64 greatest grouping groupingid if isinf isnan jsonextract
         jsonextractscalar jsonremove lag last lastvalue lead least levenshtein like ln localtime
         localtimestamp log lower max md5 median min nthvalue ntile nullif nvl2 or pad parsejson
@@ -204,7 +205,7 @@ def _map(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> e
     """Translates `map(k1, v1, ..)`; in DuckDB the arguments are a list of keys and one of values."""
     if len(arguments) % 2:
         raise InvalidInputError(f"function {name!r}: expected pairs of key and value", kind="bad_argument")
-    return call("map", _array_of(arguments[::2]), _array_of(arguments[1::2]))
+    return call("d_map_of", _array_of(arguments[::2]), _array_of(arguments[1::2]))
 
 
 def _array_of(values: list[exp.Expr]) -> exp.Expr:
@@ -240,7 +241,8 @@ def _json_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCont
     if len(arguments) < 2:
         check_count(name, arguments, 2)
     if len(arguments) == 2:
-        return call("d_json_extract", *arguments)
+        has_wildcard = isinstance(arguments[1], exp.Literal) and "*" in arguments[1].name
+        return call("d_json_found" if has_wildcard else "d_json_extract", *arguments)
 
     def found(value: exp.Expr, *paths: exp.Expr) -> exp.Expr:
         parts = [call("d_json_extract", value.copy(), path) for path in paths]
@@ -277,15 +279,15 @@ def _with_lambda(name: str, arguments: list[exp.Expr], _context: EvaluationConte
     found = call("list_filter" if name in _OF_KEPT_ITEMS else "list_transform", array, function)
     match name:
         case "array_count":
-            return call("len", found)
+            return exp.Coalesce(this=call("len", found), expressions=[exp.Literal.number(0)])
         case "array_first":
             return call("d_element_at", found, exp.Literal.number(1))
         case "array_last":
             return call("d_element_at", found, exp.Neg(this=exp.Literal.number(1)))
         case "array_match_all":
-            return call("list_bool_and", found)
+            return call("d_every", found)
         case "array_match_any":
-            return call("list_bool_or", found)
+            return call("d_some", found)
     return found
 
 
@@ -319,7 +321,26 @@ def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContex
 def _array_union(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     if len(arguments) < 2:
         check_count(name, arguments, 2)
-    return call("d_array_distinct", call("list_concat", *arguments))
+    return call("d_array_distinct", _joined("array_concat", arguments, _context))
+
+
+def _joined(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `array_concat`, `array_zip` and `map_concat`: NULL as soon as one argument is."""
+    if len(arguments) < 2:
+        check_count(name, arguments, 2)
+    function = {"array_concat": "list_concat", "array_zip": "list_zip"}.get(name, name)
+
+    def joined(*given: exp.Expr) -> exp.Expr:
+        are_there = [exp.not_(exp.Is(this=value.copy(), expression=exp.null())) for value in given]
+        return exp.Case().when(exp.and_(*are_there), call(function, *given))
+
+    return once(arguments, joined)
+
+
+def _percentile(_name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `percentile(x, p)` and `percentile_array(x, array)`, whose values are DOUBLE."""
+    value, place = arguments
+    return call("quantile_cont", exp.cast(value, "DOUBLE"), place)
 
 
 def _struct_element(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
@@ -347,7 +368,10 @@ def _distinct(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Builds the rows of LATERAL VIEW that are not made of an array."""
-    return exp.Explode(this=call(f"d_{name}", *arguments))
+    plain = name.removesuffix("_outer")
+    found = exp.Explode(this=call(f"d_{plain}", *arguments))
+    found.meta[OUTER] = plain != name
+    return found
 
 
 _SPECIAL: Final[dict[str, Counted]] = {
@@ -361,9 +385,11 @@ _SPECIAL: Final[dict[str, Counted]] = {
     "log": (_logarithm, (1, 2)),
     "map": (_map, ()),
     "named_struct": (_named_struct, ()),
-    "explode_split": (_exploded, (2,)),
-    "explode_numbers": (_exploded, (1,)),
+    **dict.fromkeys(("explode_split", "explode_split_outer"), (_exploded, (2,))),
+    **dict.fromkeys(("explode_numbers", "explode_numbers_outer"), (_exploded, (1,))),
     **dict.fromkeys((f"explode_json_array_{kind}" for kind in ("string", "int", "double", "json")),
+                    (_exploded, (1,))),
+    **dict.fromkeys((f"explode_json_array_{kind}_outer" for kind in ("string", "int", "double", "json")),
                     (_exploded, (1,))),
     **dict.fromkeys(("bool_and", "bool_or"),
                     (lambda name, given, _context: call(name, exp.cast(given[0], "BOOLEAN")), (1,))),
@@ -375,7 +401,8 @@ _SPECIAL: Final[dict[str, Counted]] = {
     **dict.fromkeys(("array_count", "array_exists", "array_filter", "array_first", "array_last", "array_map",
                      "array_match_all", "array_match_any"), (_with_lambda, (2,))),
     "array_join": (_array_join, (2, 3)),
-    "array_pushfront": (lambda _name, given, _context: call("list_prepend", *reversed(given)), (2,)),
+    **dict.fromkeys(("array_concat", "array_zip", "map_concat"), (_joined, ())),
+    **dict.fromkeys(("percentile", "percentile_array"), (_percentile, (2,))),
     "array_union": (_array_union, ()),
     "md5sum": (_md5sum, ()),
     "sha2": (_sha2, (2,)),

@@ -31,16 +31,20 @@ from seqstore.store.sql.translate.conversions import (
 )
 from seqstore.store.sql.translate.date_functions import add_interval, constant_time, extracted
 from seqstore.store.sql.translate.functions import check_known, translate_call, unknown_function
+from seqstore.store.sql.translate.lateral_views import join_views
 from seqstore.store.sql.translate.macros.unchosen import is_aggregate, settle
+from seqstore.store.sql.translate.nested_texts import nested_text
 from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, is_quoted, note_as, note_types, type_of
+from seqstore.store.types.column_types import parse_type
 
 _WIDER: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT"}
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
+_DECIMAL_DIGITS: Final = 20
 _ESCAPED: Final = re.compile(r"\\.|\[[^\]]*\]")  # characters that open no group
 _GROUP: Final = re.compile(r"\((?!\?)|\(\?P?<")
 _HEADING_CHARACTERS: Final = 256  # of the name of a column without alias, as in MySQL
@@ -100,6 +104,7 @@ def translate(
             if node is not tree:
                 node.replace(new)
     _move_having(tree)  # aggregates have their names of DuckDB by now
+    join_views(tree)
     settle(tree)
     compute_once(tree)
     return kinds
@@ -293,7 +298,9 @@ def _cast(node: exp.Expr) -> exp.Expr:
     if name in _INTEGER_TYPES:
         return exp.TryCast(this=as_integer(node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
-        text = as_text(node.this)
+        kind = type_of(node.this)
+        is_nested = kind is not None and "<" in kind
+        text = nested_text(node.this, parse_type(str(kind))) if is_nested else as_text(node.this)
         return call("left", text, to.expressions[0].this) if to.expressions else text
     return exp.TryCast(this=as_read(node.this, name), to=to)
 
@@ -385,8 +392,20 @@ def _rounded_away(node: exp.Expr) -> exp.Expr:
     digits = node.args.get("decimals")
     if digits is None:
         return node
-    name = "d_ceil_at" if isinstance(node, exp.Ceil) else "d_floor_at"
-    return call(name, node.this, digits)
+    way = "ceil" if isinstance(node, exp.Ceil) else "floor"
+    places = _whole_number(digits)
+    if type_of(node.this) == "DECIMAL" and places is not None and abs(places) < _DECIMAL_DIGITS:
+        step = f"1e{-places}" if places < 0 else f"0.{'0' * (places - 1)}1" if places else "1"
+        exact = exp.cast(exp.Literal.string(step), f"DECIMAL(38, {max(places, 0)})")
+        return call(f"d_exact_{way}", node.this, digits, exact)
+    return call(f"d_{way}_at", node.this, digits)
+
+
+def _whole_number(node: exp.Expr) -> int | None:
+    """Returns the value of a literal such as 2 or -2."""
+    sign, literal = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+    is_whole = isinstance(literal, exp.Literal) and not literal.is_string and literal.name.isdigit()
+    return sign * int(literal.name) if is_whole else None
 
 
 def _all_extracted(node: exp.Expr) -> exp.Expr:

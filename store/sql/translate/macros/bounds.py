@@ -24,10 +24,8 @@ d_end(a, b) AS d_checked(b, d_double(b) - d_double(a) > {_ELEMENTS_MAX}, {_ELEME
     (a, b, s) AS d_checked(b, (d_double(b) - d_double(a)) / d_double(s) > {_ELEMENTS_MAX}, {_ELEMENTS});
 """
 FUNCTIONS: Final = r"""
-d_array_range(n) AS range(d_elements(n)),
-    (a, b) AS range(a, d_end(a, b)),
-    (a, b, s) AS range(a, d_end(a, b, s), s);
-d_sequence(n) AS generate_series(d_elements(n)),
-    (a, b) AS generate_series(a, d_end(a, b)),
-    (a, b, s) AS generate_series(a, d_end(a, b, s), s);
+d_array_range|sequence(n) AS CASE WHEN n >= 0 THEN range(d_elements(n)) END,
+    (a, b) AS CASE WHEN a >= 0 AND b >= 0 THEN range(a, d_end(a, b)) END,
+    (a, b, s) AS CASE WHEN a >= 0 AND b >= 0 AND s > 0
+        THEN range(a, d_end(a, b, greatest(s, 1)), greatest(s, 1)) END;
 """

@@ -7,6 +7,10 @@ from typing import Final
 # Called by translations and other macros, not by name.
 HELPERS: Final = r"""
 d_logarithm(b, x) AS CASE WHEN b > 0 AND b <> 1 AND x > 0 THEN log(b, x) END;
+d_exact_ceil(x, n, step) AS list_transform([{'x': x, 'r': round(x, n)}],
+    lambda v: CASE WHEN v['r'] < v['x'] THEN v['r'] + step ELSE v['r'] END)[1];
+d_exact_floor(x, n, step) AS list_transform([{'x': x, 'r': round(x, n)}],
+    lambda v: CASE WHEN v['r'] > v['x'] THEN v['r'] - step ELSE v['r'] END)[1];
 d_ceil_at(x, n) AS CASE WHEN power(10, n) = 0 THEN 0 WHEN NOT isfinite(x * power(10, n)) THEN x
     ELSE round(ceil(x * power(10, n)) / power(10, n), n) END;
 d_floor_at(x, n) AS CASE WHEN power(10, n) = 0 THEN 0 WHEN NOT isfinite(x * power(10, n)) THEN x
@@ -41,6 +45,7 @@ d_conv_of(x, f, t) AS CASE WHEN x <> '' AND d_radix(f) IS NOT NULL AND d_radix(t
 d_random_between(a, b) AS CAST(floor(random() * (b - a)) + a AS BIGINT);
 """
 FUNCTIONS: Final = r"""
+d_bit_count(x) AS CAST(bit_count(x) AS INTEGER) & 255;
 d_sec(x) AS 1 / cos(x);
 d_csc|cosec(x) AS 1 / nullif(sin(x), 0);
 d_bitand(a, b) AS a & b;

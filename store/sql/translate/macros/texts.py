@@ -13,7 +13,7 @@ d_apart(x) AS regexp_replace(regexp_replace(x, '(\d)([A-Za-z_])', '\1' || chr(31
     '([A-Za-z_])(\d)', '\1' || chr(31) || '\2', 'g');
 d_byte_digits(n) AS CASE WHEN length(hex(n & 4294967295)) % 2 = 1 THEN '0' ELSE '' END
     || hex(n & 4294967295);
-d_explode_split(x, d) AS string_split(x, d);
+d_explode_split(x, d) AS CASE WHEN d IS NOT NULL THEN string_split(x, d) END;
 """
 FUNCTIONS: Final = r"""
 d_find_in_set(s, l) AS CASE WHEN s = '' AND l IS NOT NULL THEN 0

@@ -19,8 +19,8 @@ _LEFT_OUT: Final = {"d_as_number": 0, "d_beside": 0, "d_branch": 0, "d_number": 
 # Aggregates that the tree knows by name only, as DuckDB calls them.
 _AGGREGATES: Final = frozenset([
     "approx_count_distinct", "approx_quantile", "bit_and", "bit_or", "bit_xor", "bool_and", "bool_or",
-    "d_collect_list", "d_collect_set", "kurtosis", "list", "quantile_cont", "regr_intercept", "regr_slope",
-    "stddev_pop", "var_pop",
+    "d_collect_list", "d_collect_set", "kurtosis_pop", "list", "quantile_cont", "regr_intercept",
+    "regr_slope", "stddev_pop", "var_pop",
 ])  # fmt: skip
 AGGREGATE_MACROS: Final = frozenset(
     ["d_collect_list", "d_collect_set", "d_map_agg", "d_percentile_approx", "d_sum0"]

@@ -94,7 +94,7 @@ def test_every_operator_takes_subqueries(rows: Run, operator: str) -> None:
         (f"DATE_FORMAT({S}, '%D')", "1st"),
         (f"TIME_FORMAT(concat('10:00:0', {V}), '%k')", "10"),
         (f"STR_TO_DATE(concat('20240', {V}, ' Monday'), '%X%V %W')", date(2024, 2, 5)),
-        (f"JSON_EXTRACT(concat('{{\"a\": ', {V}, '}}'), '$.a', '$.b')", "[5,null]"),
+        (f"JSON_EXTRACT(concat('{{\"a\": ', {V}, '}}'), '$.a', '$.b')", "[5]"),
         (f"FROM_SECOND({V})", datetime(1970, 1, 1, 0, 0, 5)),
         (f"CONV({V}, 10, 2)", "101"),
         (f"CHAR({V} + 60)", "A"),
