@@ -38,7 +38,7 @@ from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.translate.calls import EvaluationContext
 from seqstore.store.types.cast import Cast, try_cast
-from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, type_from_arrow
+from seqstore.store.types.column_types import INTEGER_RANGES, ColumnType, parse_type, type_from_arrow
 
 _SIGN: Final = ColumnType("TINYINT")
 _NUMERIC: Final = (*INTEGER_RANGES, "FLOAT", "DOUBLE", "DECIMAL")
@@ -58,6 +58,7 @@ _OF_CSV: Final = {name: kind for name, kind in _AS_THEY_ARE.items() if name != "
 }
 _FIELD, _TARGET = "field ", "column "  # prefixes that keep both kinds of names apart in one table
 
+_TRUTH: Final = parse_type("BOOLEAN")
 Mask = npt.NDArray[np.bool_]
 Positions = npt.NDArray[np.int64]
 
@@ -388,7 +389,8 @@ class RowMapping:
         """
         if self._precede is None or not len(batch.rows):
             return self._map(batch, now)
-        passed = np.flatnonzero(_is_true(self._precede(batch.rows)[0]))
+        truths = _truths(self._precede(batch.rows)[0], "preceding filter")
+        passed = np.flatnonzero(truths.to_numpy(zero_copy_only=False))
         rows = pa.array(passed)
         absent = {name: mask.take(rows) for name, mask in batch.absent.items()}
         mapped = self._map(replace(batch, rows=batch.rows.take(rows), absent=absent), now)
@@ -512,20 +514,37 @@ class RowMapping:
         )
         answers = dict(zip(self._conditions, self._decide(both), strict=True))
         if "delete" in answers:
-            signs = pc.fill_null(answers["delete"].cast(pa.bool_()), False).cast(pa.int8())
+            signs = _truths(answers["delete"], "delete").cast(pa.int8())
             named = [n for n in table.schema.names if n != DELETE_SIGN]
             table = table.select(named).append_column(DELETE_SIGN, signs)
         if "where" not in answers:
             return table, None
-        selected = np.flatnonzero(_is_true(answers["where"]))
+        selected = np.flatnonzero(_truths(answers["where"], "where").to_numpy(zero_copy_only=False))
         if len(selected) == len(table):
             return table, None
         return table.take(pa.array(selected)), selected
 
 
-def _is_true(answers: pa.ChunkedArray) -> Mask:
-    """Returns the mask of a condition; NULL is not true."""
-    return np.asarray(pc.fill_null(answers.cast(pa.bool_()), False).to_numpy(zero_copy_only=False))
+def _truths(values: pa.Array, header: str) -> pa.Array:
+    """Returns for each row whether a condition holds: as in SQL a number but 0 does, and a text like `true`.
+
+    Raises:
+        InvalidInputError: its values are neither truth values nor numbers or texts.
+    """
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.repeat(False, len(values))
+    if pa.types.is_string(kind):
+        values = try_cast(values, _TRUTH).values
+    elif pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = pc.not_equal(values, pa.scalar(0, kind))
+    elif not pa.types.is_boolean(kind):
+        found = type_from_arrow(kind)
+        raise InvalidInputError(
+            f"{header}: expected a condition, found a value of type {found}; compare it with another",
+            kind="bad_argument",
+        )
+    return pc.fill_null(values, False)
 
 
 def _without_fractions(source: pa.Array | pa.ChunkedArray, cast: Cast) -> Cast:

@@ -826,3 +826,35 @@ def test_a_turn_is_given_back_before_the_commit(bench: Bench, monkeypatch: pytes
         stream_load(bench.store, "db", "turns", io.BytesIO(body), headers, turn=turn)
     assert seen == [("write", True), ("commit", False), ("write", True)], "bad rows never come to a commit"
     assert not is_held()
+
+
+@pytest.mark.parametrize(
+    ("condition", "selected"),
+    [
+        ("v", [2]),
+        ("'x'", []),
+        ("1.5", [1, 2, 3]),
+        ("x", [1, 3]),
+        ("x + 0.0", [1, 3]),
+        ("null", []),
+        ("k > 1 or null", [2, 3]),
+        ("x = 1 and v <> 'true'", [1]),
+    ],
+)
+@pytest.mark.parametrize("group_commit", ["", "sync_mode"])
+def test_a_condition_may_be_a_number_or_a_text(
+    bench: Bench, condition: str, selected: list[int], group_commit: str
+) -> None:
+    """`where: v` was an internal error in Arrow's words."""
+    mode = {"group_commit": group_commit} if group_commit else {}
+    body = "1,a,1\n2,true,0\n3,\\N,-2\n"
+    bench.load(body, columns="k,v,x", where=condition, **mode)
+    assert bench.sql("SELECT k FROM t ORDER BY k") == [(k,) for k in selected]
+    bench.load(body, columns="k,v,x", merge_type="MERGE", delete=condition)
+    assert bench.sql("SELECT k FROM t ORDER BY k") == [(k,) for k in (1, 2, 3) if k not in selected]
+
+
+@pytest.mark.parametrize("condition", ["[1]", "date '2024-01-01'", "cast(v as date)", "map(1, 2)"])
+def test_a_value_that_is_no_condition_is_refused(bench: Bench, condition: str) -> None:
+    reply = bench.load("1,a,1\n", columns="k,v,x", where=condition)
+    assert "where: expected a condition, found a value of type" in reply["Message"]

@@ -10,7 +10,6 @@ scanners read up to half a gigabyte ahead of a slow client. DuckDB 1.5.0 to 1.5.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,13 +21,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from seqstore.store.errors import InvalidInputError, StoreError, UnavailableError
+from seqstore.store.errors import InvalidInputError, StoreError
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.call_room import RoomyIterator
 from seqstore.store.runtime.cancellation import Cancellation, check, current, within
-from seqstore.store.sql.evaluate.connections import Connection, common_bytes, forget_ended
-from seqstore.store.sql.parse.nesting import too_deep
-from seqstore.store.sql.translate.macros.catalog import internal_names, reads_zone, zone_setting
+from seqstore.store.sql.evaluate.connections import Connection, common_bytes
+from seqstore.store.sql.evaluate.duck_errors import translated
+from seqstore.store.sql.translate.macros.catalog import reads_zone, zone_setting
 from seqstore.store.sql.translate.value_types import fraction_digits, is_time
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import ColumnType
@@ -37,27 +36,12 @@ from seqstore.store.types.fraction_digits import with_fraction_digits
 LARGEINT_ARROW: Final = pa.decimal256(39, 0)
 TABLES_BYTES_MAX: Final = 128 << 20  # that the sources of a join may need beside the stored batches
 _TABLES_SHARE: Final = 16  # that is at most this part of the memory of all queries
-OVERLOADS: Final = "overloads"  # kind of the error for a macro call that fits no body, or several
-NARROW: Final = "narrow"  # kind of the error for a product of decimals that has too many digits
 _ANSWER_ROWS: Final = 4_096  # of a batch: bounds the memory of an answer with wide rows
 _CARRIER: Final = pa.decimal128(38, 0)
 _TOO_WIDE: Final = (
     "holds a value of more than 38 digits; queries compute with at most 38, select such a column on its own"
 )
 _BEYOND_BIGINT: Final = "of the answer is beyond BIGINT; cast the operands to LARGEINT"
-# DuckDB's messages end with the rendered statement, which the user did not write.
-_ECHO: Final = re.compile(r"\n+(LINE \d+:|Candidate |Did you mean).*", re.DOTALL)
-_INTERNAL: Final = re.compile(r"\b(INTERNAL|FATAL) Error: ")
-_NO_MEMORY: Final = re.compile(r"bad[ _]alloc|malloc of size \d+ failed|realloc of size \d+ failed")
-_ENDED: Final = re.compile(r"\bFATAL Error: .*database has been invalidated")
-_SYNTAX: Final = re.compile(r'^syntax error at or near "(.*)"')
-_PREFIX: Final = re.compile(r"^[A-Z][A-Za-z ]* Error: ")
-_UNKNOWN_COLUMN: Final = re.compile(
-    r"(?:Referenced column|Column) \"(.*?)\" (?:(?:was )?not found|referenced that exists)"
-)
-_UNTAKEN: Final = re.compile(r"Macro d_(\w+)\(\) does not support the supplied arguments")
-_BOUND: Final = re.compile(r"Could not convert string '(expected an? \w+ (?:of at most|such as) .*?)' to")
-_SOURCE_NAME: Final = re.compile(r"(\"?(temp|__copy_\d+)\"?\.main\.)?\"?__(source_\d+|copy__)\"?\.?")
 
 
 @dataclass
@@ -262,70 +246,6 @@ def _registered(sources: dict[str, Source], *, needs_counts: bool) -> dict[str, 
     if _READS_STREAMS_AGAIN:
         return dict(sources)
     return {name: _RepeatedScanner(source) for name, source in sources.items()}
-
-
-def translated(error: BaseException, sources: Any = ()) -> BaseException:
-    """Returns the error to raise for one of DuckDB's; an error of a scan has precedence."""
-    for source in sources:
-        if isinstance(source.error, StoreError):
-            return source.error
-    text = str(error)
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, MemoryError) or _NO_MEMORY.search(text[:500]):
-        return memory_limit.out_of_memory("the query found no memory")
-    is_answer = isinstance(error, OSError) and _PREFIX.match(text)  # an error of DuckDB's stream of rows
-    is_interrupt = text.startswith("INTERRUPT ")
-    if not (isinstance(error, (duckdb.Error, pa.ArrowException, RuntimeError)) or is_answer or is_interrupt):
-        return error
-    if "INTERRUPT" in text.upper()[:60]:
-        return KeyboardInterrupt()
-    if _INTERNAL.search(text[:200]):
-        forget_ended()
-    if _ENDED.search(text[:200]):
-        return UnavailableError(
-            "the query was ended by an internal error of DuckDB that another one met; run it again",
-            kind="engine",
-        )
-    return _statement_error(error, text)
-
-
-def _statement_error(error: BaseException, text: str) -> StoreError:
-    """Builds the error for a statement that DuckDB refuses or cannot finish."""
-    message = _SOURCE_NAME.sub("", _PREFIX.sub("", _ECHO.sub("", text).strip()).split("\n")[0]).strip()
-    unknown = _UNKNOWN_COLUMN.search(text)
-    if unknown is not None:
-        return InvalidInputError(
-            f"unknown column {unknown[1]!r} in the query", kind="unknown_column", column=unknown[1]
-        )
-    bound = _BOUND.search(text)
-    if bound is not None:
-        return InvalidInputError(f"the query cannot be evaluated: {bound[1]}", kind="too_large")
-    unparsed = _SYNTAX.match(message)
-    if unparsed is not None:  # sqlglot parsed it: the clause is one that DuckDB does not have
-        return InvalidInputError(
-            f"the query has a clause that is not supported, near {unparsed[1]!r}", kind="not_supported"
-        )
-    called = _UNTAKEN.search(message)
-    if called is not None:
-        function = (
-            "an operator or date function" if called[1] in internal_names() else f"function {called[1]!r}"
-        )
-        return InvalidInputError(
-            f"{function} does not take arguments of this number or type", kind="bad_argument"
-        )
-    if "multiple overloads that match" in message:
-        return InvalidInputError(f"the query cannot be evaluated: {message}", kind=OVERLOADS)
-    if "Overflow in multiplication of DECIMAL" in message:
-        return InvalidInputError(f"the query cannot be evaluated: {message}", kind=NARROW)
-    if "Max expression depth" in message:
-        return too_deep()
-    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith("Out of Memory Error: "):
-        return memory_limit.out_of_memory(
-            f"the query needs more memory than its limit (exec_mem_limit, its workload group or the server): "
-            f"{message}"
-        )
-    return InvalidInputError(f"the query cannot be evaluated: {message}", kind="query")
 
 
 def _carried_schema(schema: pa.Schema) -> pa.Schema:

@@ -225,7 +225,7 @@ def _evaluated(
     connection: Connection,
     copied: CopiedRelations,
 ) -> Iterator[pa.RecordBatchReader]:
-    from seqstore.store.sql.evaluate import duck  # imports DuckDB
+    from seqstore.store.sql.evaluate import duck, duck_errors  # imports DuckDB
 
     def run(text: PreparedText) -> tuple[pa.RecordBatchReader, Callable[[], None]]:
         return duck.run(
@@ -245,9 +245,11 @@ def _evaluated(
     try:
         reader, close = run(text)
     except InvalidInputError as error:
-        if error.kind not in (duck.OVERLOADS, duck.NARROW):
+        if error.kind not in (duck_errors.OVERLOADS, duck_errors.NARROW):
             raise
-        reader, close = run(prepared.settled_text() if error.kind == duck.OVERLOADS else prepared.wide_text())
+        reader, close = run(
+            prepared.settled_text() if error.kind == duck_errors.OVERLOADS else prepared.wide_text()
+        )
     copied.seconds = time.monotonic() - started
     try:
         with reader:
