@@ -33,7 +33,7 @@ from seqstore.store.sql.translate.date_functions import add_interval, constant_t
 from seqstore.store.sql.translate.functions import check_known, translate_call, unknown_function
 from seqstore.store.sql.translate.lateral_views import join_views
 from seqstore.store.sql.translate.macros.unchosen import is_aggregate, settle
-from seqstore.store.sql.translate.nested_texts import nested_text
+from seqstore.store.sql.translate.nested_values import is_nested, nested_cast, nested_text
 from seqstore.store.sql.translate.plan_limits import refuse_grown_aliases
 from seqstore.store.sql.translate.relations import Relation, rows_bound, shown_name
 from seqstore.store.sql.translate.value_types import TEXTS, is_quoted, note_as, note_types, type_of
@@ -299,10 +299,15 @@ def _cast(node: exp.Expr) -> exp.Expr:
         return exp.TryCast(this=as_integer(node.this), to=to)
     if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
         kind = type_of(node.this)
-        is_nested = kind is not None and "<" in kind
-        text = nested_text(node.this, parse_type(str(kind))) if is_nested else as_text(node.this)
+        text = nested_text(node.this, parse_type(str(kind))) if is_nested(kind) else as_text(node.this)
         return call("left", text, to.expressions[0].this) if to.expressions else text
+    if name in ("ARRAY", "MAP") and not isinstance(node.this, exp.Null):
+        return nested_cast(node.this, parse_type(to.sql("doris")), _plain_cast)
     return exp.TryCast(this=as_read(node.this, name), to=to)
+
+
+def _plain_cast(value: exp.Expr, to: str) -> exp.Expr:
+    return _cast(exp.Cast(this=value, to=exp.DataType.build(to, dialect="doris")))
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
@@ -418,6 +423,24 @@ def _all_extracted(node: exp.Expr) -> exp.Expr:
     return call("regexp_extract_all", node.this, pattern, exp.Literal.number(1))
 
 
+def _array(node: exp.Expr) -> exp.Expr:
+    """Translates `[1, 'a']`, whose elements become of one type."""
+    if len(node.expressions) > 1 and any(type_of(each) in TEXTS for each in node.expressions):
+        node.set("expressions", implicit.unified(node.expressions))
+    return node
+
+
+def _struct(node: exp.Expr) -> exp.Expr:
+    """Translates `struct(1, 'a')`, whose fields are col1 and so on."""
+    if not any(isinstance(each, (exp.PropertyEQ, exp.Alias)) for each in node.expressions):
+        named = [
+            exp.PropertyEQ(this=exp.to_identifier(f"col{place}"), expression=each)
+            for place, each in enumerate(node.expressions, 1)
+        ]
+        node.set("expressions", named)
+    return node
+
+
 def _reversed(node: exp.Expr) -> exp.Expr:
     is_array = isinstance(node.this, exp.Array) or (type_of(node.this) or "").startswith("ARRAY")
     return call("list_reverse", node.this) if is_array else node
@@ -521,6 +544,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     **dict.fromkeys((exp.Acos, exp.Acosh, exp.Asin, exp.Atanh, exp.Cot, exp.Sqrt), _within_domain),
     exp.Abs: _with_room,
     exp.Add: _add,
+    exp.Array: _array,
     exp.Ascii: lambda node: call("d_ascii", node.this),
     exp.Between: implicit.between,
     exp.Bracket: _bracket,
@@ -546,6 +570,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),
+    exp.Struct: _struct,
     exp.Sub: _add,
     exp.Time: _time,
     exp.Trim: _trimmed,

@@ -13,6 +13,11 @@ d_json_type_of(j) AS list_transform([CASE WHEN json_valid(j) THEN j END], lambda
     WHEN 'VARCHAR' THEN 'string' WHEN 'BOOLEAN' THEN 'bool' WHEN 'UBIGINT' THEN d_json_integer(t)
     WHEN 'BIGINT' THEN d_json_integer(t) ELSE lower(json_type(t)) END)[1];
 d_json_integer(t) AS CASE WHEN TRY_CAST(t AS INTEGER) IS NULL THEN 'bigint' ELSE 'int' END;
+d_json_of(j, kind) AS list_transform([CASE WHEN json_valid(j) THEN j END],
+    lambda t: CASE WHEN json_type(t) = kind THEN CAST(t AS VARCHAR) END)[1];
+d_json_items(j) AS CAST(json_extract_string(d_json_of(j, 'ARRAY'), '$[*]') AS VARCHAR[]);
+d_json_names(j) AS CAST(json_keys(d_json_of(j, 'OBJECT')) AS VARCHAR[]);
+d_json_values(j) AS CAST(json_extract_string(d_json_of(j, 'OBJECT'), '$.*') AS VARCHAR[]);
 d_json_text(j, p) AS coalesce(json_extract_string(j, p), CASE WHEN json_type(j, p) = 'NULL' THEN 'null' END);
 d_cut(x) AS TRY_CAST(trunc(TRY_CAST(x AS DECIMAL(38, 9))) AS BIGINT);
 d_json_found(j, p) AS CASE WHEN json_valid(j)
