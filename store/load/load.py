@@ -498,6 +498,16 @@ class Load:
             self.prepare()
 
     def _check_ratio(self, max_filter_ratio: float) -> None:
+        try:
+            is_share = not isinstance(max_filter_ratio, bool) and 0 <= max_filter_ratio <= 1
+        except TypeError:
+            is_share = False
+        if not is_share:
+            found = repr(max_filter_ratio)
+            raise InvalidInputError(
+                f"{self._table.name}: max_filter_ratio is a share from 0 to 1 (LH7), found {found}",
+                kind="bad_ratio",
+            )
         filtered = self._rows_filtered
         if not filtered:
             return

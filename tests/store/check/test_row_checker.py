@@ -362,3 +362,18 @@ def test_the_hidden_sequence_equals_the_mapped_column(
     assert rows_of(table) == [expected]
     table.upsert(pa.table({"k": [1], "a": [12], "s": [expected[2] + 1]}))
     assert rows_of(table) == [(1, 12, expected[2] + 1)]
+
+
+@pytest.mark.parametrize("ratio", [2, -1, 1.01, float("nan"), True, "x", None])
+def test_a_share_of_rejected_rows_is_from_0_to_1(store: Store, ratio: Any) -> None:
+    """LH7. With 2 a load of bad rows alone succeeded, and others were taken as long as no row was bad."""
+    table = store.create_table("db.t", schema_of("k INT NOT NULL"))
+    with pytest.raises(InvalidInputError, match="max_filter_ratio is a share from 0 to 1"):
+        table.upsert(pa.table({"k": [1]}), max_filter_ratio=ratio)
+    with table.begin_load() as load:
+        load.write(pa.table({"k": [1]}))
+        with pytest.raises(InvalidInputError, match="max_filter_ratio"):
+            load.commit(max_filter_ratio=ratio)
+    assert rows_of(table) == []
+    table.upsert(pa.table({"k": ["x", "1"]}), max_filter_ratio=0.5)
+    assert rows_of(table) == [(1,)]

@@ -146,6 +146,11 @@ TESTS: Final[dict[str, tuple[str, ...]]] = {
         "tests/store/maintenance",
         "tests/store/sql/test_select.py",
     ),
+    "store/remote": (
+        "tests/store/remote",
+        *(f"tests/cli/remote/test_{name}.py" for name in ("calls", "lost_replies", "replies", "values")),
+        *(f"tests/cli/remote/test_{name}.py" for name in ("surface", "tasks", "access", "processes")),
+    ),
     "store/segment": ("tests/store/segment", "tests/store/load", "tests/crash/test_sync_order.py"),
     "store/sql/evaluate": (
         "tests/store/sql/evaluate",
