@@ -264,6 +264,7 @@ class Session:
     def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then."""
         self._enter(query, "SELECT")
+        self.warnings = ()
         query = self._limited(query)
         with (
             self._changed(query.settings),

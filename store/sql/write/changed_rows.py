@@ -115,7 +115,9 @@ def assignments(
     The columns of a group are written together: those that are not assigned keep their value.
     """
     table_name = opened.name.lower()
-    qualifiers = {"", alias.lower(), table_name, table_name.partition(".")[2]}
+    qualifiers = {"", alias.lower()}
+    if alias.lower() == table_name.partition(".")[2]:  # an alias hides the name (U9)
+        qualifiers.add(table_name)
     given: dict[str, exp.Expr] = {}
     for item in items:
         target = item.this if isinstance(item, exp.EQ) else None

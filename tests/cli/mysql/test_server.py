@@ -58,6 +58,9 @@ def test_warnings_are_counted_and_shown(connect: Any) -> None:
         assert cursor._result.warning_count == 1
         cursor.execute("SHOW WARNINGS")
         assert "Warning" in cursor.fetchall()[0]
+        cursor.execute("SELECT k FROM t")
+        cursor.execute("SHOW WARNINGS")
+        assert cursor.fetchall() == ()
 
 
 def test_several_statements_in_one_text_give_several_results(connect: Any) -> None:

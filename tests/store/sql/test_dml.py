@@ -59,6 +59,7 @@ def test_update_that_matches_nothing_makes_no_version(session: Session) -> None:
         ("UPDATE t SET k = 5", "Only value columns of unique table could be updated"),
         ("UPDATE t SET zz = 5", "unknown column in assignment list: zz"),
         ("UPDATE t SET other.a = 5", "column in assignment list is invalid, other.a"),
+        ("UPDATE t AS x SET t.a = 5", "column in assignment list is invalid, t.a"),
         ("UPDATE t SET a = 1, a = 2", "column in assignment list is invalid, a is assigned twice"),
         ("DELETE FROM t", "delete all rows is forbidden temporary."),
         ("DELETE FROM t WHERE true", "delete all rows is forbidden temporary."),
