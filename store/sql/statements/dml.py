@@ -66,8 +66,10 @@ def _parse_insert(stream: TokenStream) -> st.Insert:
         stream.refuse("temporary partitions are not supported; INSERT OVERWRITE replaces one at once")
     partitions = parse_partition_names(stream)
     label = _parse_label(stream)
-    columns = None
-    if stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
+    columns: tuple[str, ...] | None = None
+    if stream.take("(", ")"):
+        columns = ()
+    elif stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
         columns = tuple(stream.names("a column name"))
     label = label or _parse_label(stream)
     statement = st.Insert(

@@ -102,10 +102,19 @@ def run_insert(
         LoadRejectedError: a row cannot be stored, and the session is strict.
         LabelExistsError: the label was used.
     """
+    statement = _with_defaults(statement, table.schema)
     targets = _targets(statement, table)
     if isinstance(table, Table) and _may_group(statement, table.schema, options):
         return _run_grouped(statement, table, targets, open_query, options)
     return _run_alone(statement, table, targets, open_query, options)
+
+
+def _with_defaults(statement: Insert, schema: TableSchema) -> Insert:
+    """Writes `() VALUES ()`, rows of defaults alone, as DEFAULT for one column."""
+    if not statement.rows or any(statement.rows) or statement.columns:
+        return statement
+    column = schema.auto_increment_column or schema.columns[0]
+    return replace(statement, columns=(column.name,), rows=((Word.DEFAULT,),) * len(statement.rows))
 
 
 def _run_alone(
@@ -208,6 +217,7 @@ def converted_rows(
         InvalidInputError: columns or values do not fit the table.
         LoadRejectedError: a row cannot be stored, and the session is strict.
     """
+    statement = _with_defaults(statement, table.schema)
     targets = _targets(statement, table)
     filtered: list[RejectedRow] = []
     emptied: list[RejectedRow] = []

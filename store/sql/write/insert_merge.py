@@ -1,9 +1,9 @@
 """INSERT IGNORE and INSERT .. ON DUPLICATE KEY UPDATE: the rows of an INSERT, merged by key.
 
 1. The rows are read and converted as by INSERT. INSERT IGNORE leaves out rows that cannot be stored.
-2. Rows of one key become one. INSERT IGNORE keeps the first. ON DUPLICATE KEY UPDATE keeps the last where
-   every assignment is the row's own value. MySQL applies other assignments row after row, so repeated keys
-   are refused there.
+2. Rows whose key AUTO_INCREMENT makes are inserted. Of others, the rows of one key become one. INSERT IGNORE
+   keeps the first. ON DUPLICATE KEY UPDATE keeps the last where every assignment is the row's own value.
+   MySQL applies other assignments row after row, so repeated keys are refused there.
 3. The rows are the source of a MERGE on the key. Unmatched rows are inserted, matched ones update or do
    nothing.
 """
@@ -42,6 +42,8 @@ def run_insert_merge(
     opened.warnings += left_out
     schema = opened.schema
     missing = [name for name in schema.key if name not in rows.schema.names]
+    if missing and all(schema.column(name).auto_increment is not None for name in missing):
+        return len(rows), opened.upsert(rows)  # every row has a key of its own
     if missing:
         raise InvalidInputError(
             f"{_words(statement)} needs every key column of {opened.name}, missing: {', '.join(missing)}; "

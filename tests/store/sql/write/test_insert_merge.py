@@ -245,3 +245,24 @@ def test_rows_without_a_sequence_where_the_session_admits_them(
         list(session.execute(statement))
     rows(f"SET require_sequence_in_insert = false; {statement}; SELECT 1")
     assert rows("SELECT * FROM q") == [(1, None, 1)]
+
+
+def test_keys_that_auto_increment_makes_have_no_duplicates(session: Session, rows: Run) -> None:
+    """The usual form of INSERT IGNORE and ON DUPLICATE KEY UPDATE of an ORM leaves the generated key out."""
+    rows("CREATE TABLE a (id BIGINT AUTO_INCREMENT, v INT NULL DEFAULT '7') UNIQUE KEY(id); SELECT 1")
+    rows(f"INSERT IGNORE INTO a (v) VALUES (5), (6); INSERT INTO a (v) VALUES (8) {ODKU} v = 1; SELECT 1")
+    assert rows("SELECT * FROM a ORDER BY id") == [(1, 5), (2, 6), (3, 8)]
+    assert rows("SELECT last_insert_id()") == [(3,)]
+
+
+def test_a_row_of_defaults_alone(session: Session, rows: Run) -> None:
+    """SQLAlchemy's ORM sends `() VALUES ()` for an object without values."""
+    rows("CREATE TABLE a (id BIGINT AUTO_INCREMENT, v INT NULL DEFAULT '7') UNIQUE KEY(id); SELECT 1")
+    rows(
+        "INSERT INTO a () VALUES (); INSERT INTO a VALUES (), (); INSERT IGNORE INTO a () VALUES (); SELECT 1"
+    )
+    assert rows("SELECT * FROM a ORDER BY id") == [(1, 7), (2, 7), (3, 7), (4, 7)]
+    with pytest.raises(InvalidInputError, match="column 'k' has no default"):
+        list(session.execute("INSERT INTO t () VALUES ()"))
+    with pytest.raises(InvalidInputError, match="expected 1 values, found 0 in row 1"):
+        list(session.execute("INSERT INTO t (k) VALUES ()"))
