@@ -41,7 +41,7 @@ def run(session: Session, event: Event, statements: Sequence[Any], rows_max: int
 def _run(session: Session, event: Event, statement: Any, rows_max: int) -> dict[str, Any]:
     begun = time.monotonic()
     if isinstance(statement, Query):
-        with session.stream(statement) as reader:
+        with session.stream(statement, is_answer=True) as reader:
             found = _rows(reader.schema, reader, rows_max)
     else:
         result = session.run(statement)
@@ -90,7 +90,7 @@ def file_of(session: Session, event: Event, statements: Sequence[Any], form: str
         raise InvalidInputError("a download needs exactly one query", kind="bad_request")
     file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - the caller sends and closes it
     try:
-        with session.stream(statements[0]) as reader:
+        with session.stream(statements[0], is_answer=True) as reader:
             if form == "parquet":
                 _write_parquet(file, reader, event)
             else:

@@ -294,16 +294,16 @@ class Connection:
                     statements = held.enter_context(self._sessions.parsed(self.session, text))
                 if not statements and not text.strip(" \t\r\n;"):
                     raise InvalidInputError("Query was empty", kind="empty_query")
+                if len(statements) > 1 and not self._takes_several:
+                    raise InvalidInputError(
+                        f"expected one statement, found {len(statements)}: the client has not allowed "
+                        "several in one text (CLIENT_MULTI_STATEMENTS)",
+                        kind="syntax",
+                    )
             except StoreError:
                 with self._audited("statement", text) as event:
                     event.is_parsed = False
                     raise
-            if len(statements) > 1 and not self._takes_several:
-                raise InvalidInputError(
-                    f"expected one statement, found {len(statements)}: the client has not allowed several in "
-                    "one text (CLIENT_MULTI_STATEMENTS)",
-                    kind="syntax",
-                )
             yield statements
 
     def _run_all(self, statements: list[Any], text: str, *, is_binary: bool) -> None:
@@ -319,7 +319,7 @@ class Connection:
         """Runs one statement of the text of an event, and sends its result."""
         with self.session.running(event.statement):
             if isinstance(statement, Query):
-                with self.session.stream(statement) as reader:
+                with self.session.stream(statement, is_answer=True) as reader:
                     event.rows_read = self._rows(reader, more, is_binary=is_binary)
                 return
             event.label = str(getattr(statement, "label", None) or "")

@@ -151,7 +151,7 @@ class RemoteService:
                     raise InvalidInputError(
                         "stream() takes one query; other statements run by execute()", kind="bad_query"
                     )
-                with held.value.stream(statements[0]) as reader:
+                with held.value.stream(statements[0], is_answer=True) as reader:
                     yield reader
             return
         found = calls.run(request["call"], request.get("on"), _arguments(request), None)

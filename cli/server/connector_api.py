@@ -303,7 +303,7 @@ def _answer(session: Session, event: Event, statements: Sequence[Any], rows_max:
     if len(statements) != 1:
         raise InvalidInputError(f"stmt: expected one statement, found {len(statements)}", kind="bad_request")
     if isinstance(statements[0], Query):
-        with session.stream(statements[0]) as reader:
+        with session.stream(statements[0], is_answer=True) as reader:
             rows = _first_rows(reader, rows_max)
     else:
         result = session.run(statements[0])

@@ -261,16 +261,19 @@ class Session:
 
     @contextmanager
     @internal
-    def stream(self, query: st.Query) -> Iterator[pa.RecordBatchReader]:
-        """Runs a query, whose rows are computed while they are read; its versions are held until then."""
+    def stream(self, query: st.Query, *, is_answer: bool = False) -> Iterator[pa.RecordBatchReader]:
+        """Runs a query, whose rows are computed while they are read; its versions are held until then.
+
+        Args:
+            is_answer: the rows are the answer of a SELECT, which sql_select_limit bounds.
+        """
         self._enter(query, "SELECT")
         self.warnings = ()
-        query = self._limited(query)
         with (
             self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
             self.query_context(trees=[query.tree]) as context,
-            open_query(query, context) as reader,
+            open_query(self._limited(query) if is_answer else query, context) as reader,
         ):
             yield reader
 
@@ -295,7 +298,10 @@ class Session:
 
     def _limited(self, query: st.Query) -> st.Query:
         """Applies sql_select_limit, which drivers set for setMaxRows, to a query without LIMIT."""
-        if names.SELECT_LIMIT not in self.variables.own or query.tree.args.get("limit") is not None:
+        inner = query.tree
+        while isinstance(inner, exp.Subquery) and inner.args.get("limit") is None:
+            inner = inner.this
+        if names.SELECT_LIMIT not in self.variables.own or inner.args.get("limit") is not None:
             return query
         tree = query.tree.copy()
         rows = exp.Literal.number(self.variables.values[names.SELECT_LIMIT])

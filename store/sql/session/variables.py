@@ -363,8 +363,9 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
         "a number of bytes from 1024 to 1073741824",
     ),
     TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
+    SELECT_LIMIT: (str.isdigit, "a whole number from 0 on"),
     **dict.fromkeys(
-        (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT, SELECT_LIMIT),
+        (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT),
         (_is_whole, "a whole number"),
     ),
 }

@@ -37,7 +37,7 @@ from seqstore.store.transaction.transaction_table import TransactionTable
 
 
 def _query(statement: Query, session: Session) -> Result:
-    with session.stream(statement) as reader:
+    with session.stream(statement, is_answer=True) as reader:
         return Result(reader.read_all())
 
 

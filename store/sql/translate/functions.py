@@ -25,6 +25,7 @@ from seqstore.store.sql.translate.date_functions import (
 from seqstore.store.sql.translate.implicit import comparison, unified
 from seqstore.store.sql.translate.lateral_views import OUTER
 from seqstore.store.sql.translate.macros.catalog import macro_names
+from seqstore.store.sql.translate.value_types import is_quoted, is_time, type_of
 
 SERVER_VERSION: Final = "5.7.99"
 
@@ -75,6 +76,7 @@ KNOWN_CLASSES: Final = frozenset(
         sessionuser sha sign sin sinh skewness sqrt startswith stddev stddevpop stddevsamp stringtoarray
         strposition struct substring sum tan tanh time tobase64 translate trim trycast unnest upper uuid
         variance variancepop xor
+        regexpinstr jsonobjectagg
         """,
     )
 )
@@ -314,20 +316,41 @@ def _regexp_extract(name: str, arguments: list[exp.Expr], _context: EvaluationCo
     return once([text, pattern, group], found)
 
 
+def _array_range(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates `array_range` of numbers, or of moments with an interval, of a day by default."""
+    if len(arguments) < 2 or not (isinstance(arguments[-1], exp.Interval) or is_time(type_of(arguments[0]))):
+        return call("d_array_range", *arguments)
+    first, last = (exp.cast(as_moment(value), "TIMESTAMP") for value in arguments[:2])
+    day = exp.Interval(this=exp.Literal.string("1"), unit=exp.var("DAY"))
+    return call("d_moment_range", first, last, arguments[2] if len(arguments) == 3 else day)
+
+
+def _format(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
+    """Translates MySQL's `format(number, digits)`: the thousands are parted by commas."""
+    if is_quoted(arguments[0]):
+        raise InvalidInputError(
+            f"function {name!r}: a pattern such as {arguments[0].sql()} is not supported; expected a number "
+            "and its digits",
+            kind="not_supported",
+        )
+    digits = min(literal_integer(name, arguments[1]), 30)
+    number = exp.TryCast(this=arguments[0], to=exp.DataType.build(f"DECIMAL(38, {digits})"))
+    return call("d_commas", exp.cast(number, "TEXT"))
+
+
 def _array_join(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     return call("d_joined", call("d_texts", arguments[0], *arguments[2:]), arguments[1])
 
 
 def _array_union(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
-    if len(arguments) < 2:
-        check_count(name, arguments, 2)
     return call("d_array_distinct", _joined("array_concat", arguments, _context))
 
 
 def _joined(name: str, arguments: list[exp.Expr], _context: EvaluationContext) -> exp.Expr:
     """Translates `array_concat`, `array_zip` and `map_concat`: NULL as soon as one argument is."""
     if len(arguments) < 2:
-        check_count(name, arguments, 2)
+        check_count(name, arguments, 1)
+        return arguments[0]
     function = {"array_concat": "list_concat", "array_zip": "list_zip"}.get(name, name)
 
     def joined(*given: exp.Expr) -> exp.Expr:
@@ -401,6 +424,8 @@ _SPECIAL: Final[dict[str, Counted]] = {
     **dict.fromkeys(("array_count", "array_exists", "array_filter", "array_first", "array_last", "array_map",
                      "array_match_all", "array_match_any"), (_with_lambda, (2,))),
     "array_join": (_array_join, (2, 3)),
+    **dict.fromkeys(("array_range", "sequence"), (_array_range, (1, 2, 3))),
+    "format": (_format, (2,)),
     **dict.fromkeys(("array_concat", "array_zip", "map_concat"), (_joined, ())),
     **dict.fromkeys(("percentile", "percentile_array"), (_percentile, (2,))),
     "array_union": (_array_union, ()),

@@ -34,6 +34,7 @@ from seqstore.store.sql.translate.conversions import (
 )
 from seqstore.store.sql.translate.decimal_arithmetic import divided, multiplied
 from seqstore.store.sql.translate.value_types import (
+    ANY_TIME,
     DATE_LIKE,
     INTEGERS,
     NULL,
@@ -385,6 +386,10 @@ def unified(branches: Sequence[exp.Expr]) -> list[exp.Expr]:
     if kind is not None:
         if kind in TEXTS:
             return [as_text(branch) for branch in branches]
+        if kind == ANY_TIME:  # a DATE beside a moment in quotes
+            return [
+                branch if isinstance(branch.unnest(), exp.Null) else as_moment(branch) for branch in branches
+            ]
         if is_time(kind):
             return list(branches)
         is_mixed = any(type_of(branch) == "BOOLEAN" for branch in branches) and kind != "BOOLEAN"

@@ -94,14 +94,18 @@ class _Casts(_Parts):
             found = self._of_text(value, to)
             is_json = call("json_valid", value.copy())
             return exp.Case().when(is_json, found).else_(_by_duckdb(value.copy(), to))
-        source = parse_type(str(given)) if is_nested(given) else None
-        if to.name == "STRUCT" or (source is not None and source.name != to.name):
+        kinds: list[str | None] = [None, None]
+        if is_nested(given):
+            source = parse_type(str(given))
+            name, kinds = source.name, [column_value_type(child) for child in source.children]
+        else:
+            name = _written_type(value)
+        if to.name == "STRUCT" or name != to.name:
             return _by_duckdb(value, to)
-        kinds = (
-            [column_value_type(child) for child in source.children] if source is not None else [None, None]
-        )
         if to.name == "ARRAY":
             (child,) = to.children
+            if isinstance(value, exp.Array) and value.expressions:
+                return call("list_value", *(self.cast(item, child) for item in value.expressions))
             return self.each(value, lambda item: self.cast(item, child), kinds[0])
         key, item = to.children
         keys = self.each(call("map_keys", value), lambda part: self.cast(part, key), kinds[0])
@@ -120,6 +124,13 @@ class _Casts(_Parts):
             )
             return call("d_map_of", keys, items)
         return _by_duckdb(value, to)
+
+
+def _written_type(value: exp.Expr) -> str:
+    """Returns the type of an array or map that is written out, empty for other values of no known type."""
+    if isinstance(value, exp.Array):
+        return "ARRAY"
+    return "MAP" if isinstance(value, exp.Anonymous) and value.this == "d_map_of" else ""
 
 
 def _by_duckdb(value: exp.Expr, to: ColumnType) -> exp.Expr:

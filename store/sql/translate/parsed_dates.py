@@ -64,7 +64,8 @@ _PARTS: Final = {
     "f": ("fraction", _digits(6)),
 }  # fmt: skip
 _TIMES: Final = ("hour", "hour_of_half", "half", "minute", "second", "fraction")
-_STRPTIME: Final = {"Y": "%Y", "m": "%m", "d": "%d", "H": "%H", "i": "%M", "s": "%S", "S": "%S", "f": "%f"}
+_STRPTIME: Final = {"Y": "%Y", "m": "%m", "c": "%-m", "d": "%d", "e": "%-d", "H": "%H", "k": "%-H", "i": "%M",
+                    "s": "%S", "S": "%S", "f": "%f"}  # fmt: skip
 _BLANKS: Final = r"[\s\x1f]*"
 _BEHIND_DAY: Final = r"(?:\x1f?.{2}|.?$)"  # of %D: two characters, as the th of 4th
 _YEAR_OF: Final = {"V": "X", "v": "x", "U": "Yy", "u": "Yy"}
@@ -113,7 +114,9 @@ def parsed_date(name: str, arguments: list[exp.Expr], _context: EvaluationContex
 def _common_format(written: str) -> str | None:
     """Returns a format as `strptime` has it, if that reads texts of four-digit years in the same way."""
     letters = re.findall("%(.?)", written)
-    if not {"Y", "m", "d"} <= set(letters) <= set(_STRPTIME) or len(set(letters)) < len(letters):
+    parts = sorted(_PARTS[letter][0] for letter in letters if letter in _PARTS)
+    is_whole = {"year", "month", "day"} <= set(parts) and len(set(parts)) == len(parts)
+    if not is_whole or not set(letters) <= set(_STRPTIME):
         return None
     return re.sub("%(.)", lambda found: _STRPTIME[found[1]], written)
 

@@ -39,7 +39,8 @@ _RESULTS_TEXT: Final = {
         current_user currentuser insert overlay database date_format dayname extract_url_parameter from_base64
         from_unixtime get_json_string group_concat groupconcat hex initcap json_array json_extract
         json_extract_string json_object json_type json_parse_error_to_null json_quote json_unquote
-        json_value jsonb_extract jsonb_type jsonextract lcase left lower lowerhex lpad ltrim mask md5 md5sum
+        json_value jsonb_extract jsonb_type jsonextract lcase left lower lowerhex lpad ltrim mask
+        format maketime md5 md5sum
         mid money_format monthname pad parse_url regexp_extract regexp_replace regexp_replace_one
         regexpextract regexpreplace repeat replace right rpad rtrim schema sec_to_time session_user
         sessionuser sha sha1 sha2 sha256 soundex space split_part strleft strright substr substring
@@ -170,7 +171,10 @@ def branch_type(branches: Sequence[exp.Expr], kinds: Sequence[str | None]) -> st
         if not (is_quoted(branch) and DATE_LIKE.fullmatch(branch.name))
     ]
     if others and len(others) < len(kinds) and all(map(is_time, set(others) - {NULL})):
-        return widest(others) if set(others) != {NULL} else "STRING"
+        if set(others) == {NULL}:
+            return "STRING"
+        has_time = any(is_quoted(branch) and ":" in branch.name for branch in branches)
+        return ANY_TIME if has_time and widest(others) == "DATE" else widest(others)
     return widest(kinds)
 
 

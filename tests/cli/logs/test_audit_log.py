@@ -13,6 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from seqstore import Store
 from seqstore.cli.clients.audit_log import FILE, AuditLimits, AuditLog, Client, Event
@@ -53,7 +54,7 @@ def connect(server: MysqlServer, user: str = "root", **options: Any) -> Any:
 
 def test_each_statement_is_a_line_with_its_outcome(store: Store, folder: Path) -> None:
     with running(folder) as log, MysqlServer(store, sessions=ServerSessions(store, audit=log)) as server:
-        root = connect(server, database="db")
+        root = connect(server, database="db", client_flag=CLIENT.MULTI_STATEMENTS)
         ask(root, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
         ask(root, "SELECT * FROM t; SELECT k FROM t WHERE k = 1")
         for bad in ("SELECT * FROM absent", "SELEC 1"):

@@ -437,20 +437,8 @@ def test_a_used_label_names_the_load(table: RemoteTable) -> None:
     assert (error.value.status, error.value.version) == ("VISIBLE", 2)
 
 
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda table: table.update({"v": pa.array([1])}),
-        lambda table: table.upsert(pa.table({"k": [1], "v": pa.array([1], pa.timestamp("us", "Mars/X"))})),
-    ],
-)
-def test_an_error_of_arrow_at_the_server_is_no_lost_connection(
-    table: RemoteTable, stored: Table, write: Callable[[Any], object]
-) -> None:
+def test_an_error_of_arrow_at_the_server_is_no_lost_connection(table: RemoteTable, stored: Table) -> None:
     """The call was tried again for a minute, and its reply then called lost."""
-    classes = []
     for each in (stored, table):
-        with pytest.raises(Exception) as failed:  # noqa: PT011
-            write(each)
-        classes.append((type(failed.value), str(failed.value)))
-    assert classes[0] == classes[1]
+        with pytest.raises(pa.ArrowInvalid, match="Could not convert"):
+            each.update({"v": pa.array([1])})

@@ -22,10 +22,10 @@ d_numbers(n) AS d_checked(n, n > {_NUMBERS_MAX}, {_TOO_MANY.format(_NUMBERS_MAX)
 d_double(x) AS TRY_CAST(CAST(x AS VARCHAR) AS DOUBLE);
 d_end(a, b) AS d_checked(b, d_double(b) - d_double(a) > {_ELEMENTS_MAX}, {_ELEMENTS}),
     (a, b, s) AS d_checked(b, (d_double(b) - d_double(a)) / d_double(s) > {_ELEMENTS_MAX}, {_ELEMENTS});
-"""
-FUNCTIONS: Final = r"""
-d_array_range|sequence(n) AS CASE WHEN n >= 0 THEN range(d_elements(n)) END,
+d_array_range(n) AS CASE WHEN n >= 0 THEN range(d_elements(n)) END,
     (a, b) AS CASE WHEN a >= 0 AND b >= 0 THEN range(a, d_end(a, b)) END,
     (a, b, s) AS CASE WHEN a >= 0 AND b >= 0 AND s > 0
         THEN range(a, d_end(a, b, greatest(s, 1)), greatest(s, 1)) END;
+d_moment_range(a, b, i) AS range(a, d_checked(b,
+    (epoch(b) - epoch(a)) / greatest(epoch(i), 1) > {_ELEMENTS_MAX}, {_ELEMENTS}), i);
 """

@@ -27,12 +27,13 @@ from seqstore.store.sql.translate.macros import (
 )
 
 _NAME: Final = re.compile(r"\bd_\w+", re.IGNORECASE)
+_TOKEN: Final = re.compile(r"'(?:[^']|'')*'|\w+|\s+|.", re.DOTALL)
 _HELPERS: Final = (
     *(bounds.HELPERS, casts.HELPERS, operands.HELPERS, dates.HELPERS, texts.HELPERS, numbers.HELPERS),
     *(arrays.HELPERS, json.HELPERS),
 )
 _FUNCTIONS: Final = (
-    *(bounds.FUNCTIONS, dates.FUNCTIONS, texts.FUNCTIONS, numbers.FUNCTIONS, arrays.FUNCTIONS),
+    *(dates.FUNCTIONS, texts.FUNCTIONS, numbers.FUNCTIONS, arrays.FUNCTIONS),
     *(json.FUNCTIONS, aggregates.FUNCTIONS),
 )
 
@@ -106,8 +107,31 @@ def bodies() -> Sequence[str]:
     for names, text in _macros((*_HELPERS, *_FUNCTIONS)):
         overloads = [each for one in re.split(r",\n\s+(?=\()", f"({text}") for each in _typed(one)]
         joined = ",\n    ".join(overloads)
-        found |= {f"d_{name}": f"d_{name}{joined}" for name in names}
+        found |= {f"d_{name}": f"d_{name}{_own_parameters(name, joined)}" for name in names}
     return [found[name] for name in TopologicalSorter(_calls(found)).static_order()]
+
+
+def _own_parameters(name: str, text: str) -> str:
+    """Gives the lambdas of a macro parameters with names of their own.
+
+    DuckDB puts the arguments of a macro into the bodies of its lambdas, where a column `t` would be their
+    parameter `t`.
+
+    1. A lambda's body ends at the bracket or comma that ends the argument.
+    2. The words of the body that are a parameter, outside of texts, are renamed; inner lambdas come first.
+    """
+    tokens = _TOKEN.findall(text)
+    for start in reversed([at for at, token in enumerate(tokens) if token.lower() == "lambda"]):
+        colon = tokens.index(":", start)
+        end, depth = colon + 1, 0
+        while depth > 0 or tokens[end] not in (")", ","):
+            depth += (tokens[end] in "([{") - (tokens[end] in ")]}")
+            end += 1
+        parameters = {token for token in tokens[start + 1 : colon] if token.isidentifier()}
+        for at in range(start + 1, end):
+            if tokens[at] in parameters:
+                tokens[at] = f"__{name}_{tokens[at]}__"
+    return "".join(tokens)
 
 
 def _calls(found: Mapping[str, str]) -> dict[str, set[str]]:

@@ -9,6 +9,7 @@ HELPERS: Final = r"""
 d_moment_of_digits(x) AS d_moment(CAST(TRY_CAST(x AS BIGINT) AS VARCHAR));
 d_ts(x TIMESTAMP) AS x,
     (x DATE) AS CAST(x AS TIMESTAMP),
+    (x TIME) AS DATE '1970-01-01' + x,
     (x BIGINT) AS d_moment_of_digits(x),
     (x VARCHAR) AS d_moment(x);
 d_add_date(x DATE, i INTERVAL) AS CAST(x + i AS DATE),
@@ -68,9 +69,11 @@ d_clock(x) AS TRY_CAST('1970-01-01 ' || printf('%02d', d_time_hours(x) % 24)
 d_to_days(x) AS date_diff('day', DATE '0001-01-01', x) + 366
     + CASE WHEN x < DATE '0000-03-01' THEN 1 ELSE 0 END;
 d_at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
-d_bucket_floor(t, i, start) AS list_transform([start - date_trunc('month', start)],
+d_bucket_floor(t, i) AS time_bucket(i, t, TIMESTAMP '0001-01-01 00:00:00');
+d_bucket_ceil(t, i) AS CASE WHEN d_bucket_floor(t, i) = t THEN t ELSE d_bucket_floor(t, i) + i END;
+d_bucket_floor_from(t, i, start) AS list_transform([start - date_trunc('month', start)],
     lambda days: time_bucket(i, t - days, date_trunc('month', start)) + days)[1];
-d_bucket_ceil(t, i, start) AS list_transform([{'t': t, 'f': d_bucket_floor(t, i, start)}],
+d_bucket_ceil_from(t, i, start) AS list_transform([{'t': t, 'f': d_bucket_floor_from(t, i, start)}],
     lambda b: CASE WHEN b['f'] = b['t'] THEN b['t'] ELSE b['f'] + i END)[1];
 d_day_ordinal(t) AS CAST(day(t) AS VARCHAR) || CASE WHEN day(t) IN (11, 12, 13) THEN 'th'
     WHEN day(t) % 10 = 1 THEN 'st' WHEN day(t) % 10 = 2 THEN 'nd' WHEN day(t) % 10 = 3 THEN 'rd'
@@ -80,19 +83,23 @@ d_weekday_begun(w) AS CASE WHEN contains(' MO MON MONDAY TU TUE TUESDAY WE WED W
     THEN list_position(['MO', 'TU', 'WE', 'TH', 'FR', 'SA', 'SU'], upper(left(w, 2))) END;
 d_since_1970(n, x, last) AS CASE WHEN n BETWEEN 0 AND last THEN x END;
 d_units_since_1970(t, step) AS (epoch_us(t) - epoch_us(t) % step) // step;
-d_sec_to_time(n) AS list_transform([CAST(trunc(n) AS BIGINT)], lambda s:
-    CASE WHEN s < 0 THEN '-' ELSE '' END || d_hours_and_less(least(abs(s), 3020399)))[1];
+d_sec_to_time(n) AS list_transform([CAST(trunc(n) AS BIGINT)], lambda s: CASE WHEN s IS NOT NULL
+    THEN CASE WHEN s < 0 THEN '-' ELSE '' END || d_hours_and_less(least(abs(s), 3020399)) END)[1];
 d_time_to_sec(x) AS list_transform([regexp_extract(x,
-    '^\s*([+-]?)(\d{1,3}):(\d{1,2}):(\d{1,2})(?:\.\d*)?\s*$', ['sign', 'h', 'i', 's'])], lambda t: CASE
-    WHEN TRY_CAST(t['h'] AS BIGINT) <= 838 AND CAST(t['i'] AS BIGINT) <= 59 AND CAST(t['s'] AS BIGINT) <= 59
+    '^\s*([+-]?)(\d{1,3}):(\d{1,2})(?::(\d{1,2})(?:\.\d*)?)?\s*$',
+    ['sign', 'h', 'i', 's'])], lambda t: CASE
+    WHEN TRY_CAST(t['h'] AS BIGINT) <= 838 AND CAST(t['i'] AS BIGINT) <= 59 AND d_clock_number(t['s']) <= 59
     THEN CAST(t['sign'] || '1' AS BIGINT)
-        * (3600 * CAST(t['h'] AS BIGINT) + 60 * CAST(t['i'] AS BIGINT) + CAST(t['s'] AS BIGINT)) END)[1];
+        * (3600 * CAST(t['h'] AS BIGINT) + 60 * CAST(t['i'] AS BIGINT) + d_clock_number(t['s'])) END)[1];
 d_timediff(a, b) AS list_transform([epoch_us(a) - epoch_us(b)], lambda t: CASE WHEN t < 0 THEN '-' ELSE '' END
     || d_hours_and_less(abs(t) // 1000000) || d_digits_behind(abs(t) % 1000000))[1];
+d_time_part_to_sec(x) AS d_time_to_sec(regexp_replace(CAST(x AS VARCHAR), '^\d{1,4}-\d{2}-\d{2}[ T]', ''));
+d_milliseconds(t) AS CAST(d_units_since_1970(t, 1000) AS DOUBLE) / 1000;
 d_exact_seconds(t) AS CAST(epoch_us(t) AS DECIMAL(20, 0)) * CAST(0.000001 AS DECIMAL(7, 6));
-d_sec_to_time_exact(n) AS list_transform([CAST(round(n * 1000000) AS BIGINT)], lambda s:
-    CASE WHEN s < 0 THEN '-' ELSE '' END || d_hours_and_less(least(abs(s), 3020399999999) // 1000000)
-    || printf('.%06d', least(abs(s), 3020399999999) % 1000000))[1];
+d_sec_to_time_exact(n) AS list_transform([CAST(round(n * 1000000) AS BIGINT)], lambda s: CASE
+    WHEN s IS NOT NULL THEN CASE WHEN s < 0 THEN '-' ELSE '' END
+    || d_hours_and_less(least(abs(s), 3020399999999) // 1000000)
+    || printf('.%06d', least(abs(s), 3020399999999) % 1000000) END)[1];
 d_shown(t, f) AS CASE WHEN year(t) <= 9999 THEN strftime(t, f) END;
 d_week_anchor_0(t) AS CAST(t AS DATE) - CAST(dayofweek(t) AS INTEGER);
 d_week_anchor_1(t) AS CAST(t AS DATE) + CAST(4 - isodow(t) AS INTEGER);
@@ -122,6 +129,9 @@ d_year_of_week_2(t) AS printf('%04d', year(d_week_anchor_0(t)));
 d_year_of_week_3(t) AS printf('%04d', year(d_week_anchor_1(t)));
 """
 FUNCTIONS: Final = r"""
+d_maketime(h, i, s) AS CASE WHEN abs(h) <= 838 AND i BETWEEN 0 AND 59 AND s >= 0 AND s < 60
+    THEN CASE WHEN h < 0 THEN '-' ELSE '' END || printf('%02d:%02d:%02d', abs(CAST(h AS BIGINT)),
+        CAST(i AS BIGINT), CAST(trunc(s) AS BIGINT)) END;
 d_date(x DATE) AS x,
     (x TIMESTAMP) AS CAST(x AS DATE),
     (x BIGINT) AS CAST(d_moment_of_digits(x) AS DATE),

@@ -23,9 +23,10 @@ d_cut(x) AS TRY_CAST(trunc(TRY_CAST(x AS DECIMAL(38, 9))) AS BIGINT);
 d_json_found(j, p) AS CASE WHEN json_valid(j)
     THEN nullif(CAST(to_json(json_extract(j, p)) AS VARCHAR), '[]') END;
 d_explode_json_array_double(j) AS CASE WHEN json_valid(j)
-    THEN list_transform(json_extract_string(j, '$[*]'), lambda x: TRY_CAST(x AS DOUBLE)) END;
+    THEN list_transform(CAST(json_extract_string(j, '$[*]') AS VARCHAR[]),
+        lambda x: TRY_CAST(x AS DOUBLE)) END;
 d_explode_json_array_int(j) AS CASE WHEN json_valid(j)
-    THEN list_transform(json_extract_string(j, '$[*]'), lambda x: d_cut(x)) END;
+    THEN list_transform(CAST(json_extract_string(j, '$[*]') AS VARCHAR[]), lambda x: d_cut(x)) END;
 d_explode_json_array_json(j) AS CASE WHEN json_valid(j)
     THEN CAST(json_extract(j, '$[*]') AS VARCHAR[]) END;
 d_explode_json_array_string(j) AS CASE WHEN json_valid(j) THEN json_extract_string(j, '$[*]') END;

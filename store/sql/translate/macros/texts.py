@@ -8,6 +8,8 @@ from typing import Final
 HELPERS: Final = r"""
 d_length_joined(pieces, d) AS CAST(
     list_sum(list_transform(pieces, lambda x: length(x) + length(d))) - length(d) AS BIGINT);
+d_commas(t) AS CASE WHEN starts_with(t, '-') THEN '-' ELSE '' END || d_thousands(regexp_extract(t, '\d+'))
+    || regexp_extract(t, '\..*$');
 d_thousands(digits) AS ltrim(reverse(regexp_replace(reverse(digits), '(\d{3})', '\1,', 'g')), ',');
 d_apart(x) AS regexp_replace(regexp_replace(x, '(\d)([A-Za-z_])', '\1' || chr(31) || '\2', 'g'),
     '([A-Za-z_])(\d)', '\1' || chr(31) || '\2', 'g');
