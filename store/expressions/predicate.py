@@ -23,6 +23,7 @@ from pyarrow.acero import Declaration, FilterNodeOptions, ProjectNodeOptions, Ta
 from seqstore.store.errors import InvalidInputError
 
 _BY_PLACE: Final = "FieldPath("  # Arrow's text for a column by position
+_UNKNOWN: Final = re.compile(r"No match for FieldRef\.Name\((.*?)\) in ", re.DOTALL)  # of Arrow
 _NAN: Final = re.compile(r"\bnan\b", re.IGNORECASE)
 # The function with which pickle restores an expression; Arrow has no public one.
 _DESERIALIZE: Final = pc.scalar(True).__reduce__()[0]
@@ -125,10 +126,15 @@ def check_predicate(predicate: Any, schema: pa.Schema) -> None:
 
 def does_not_fit(predicate: pc.Expression, error: Exception) -> InvalidInputError:
     """Returns the error to raise for an error of Arrow's."""
-    reason = " ".join(str(error).split())  # Arrow lists columns on lines of their own
     return InvalidInputError(
-        f"filter {text_of(predicate) or ''} does not fit the table: {reason}", kind="bad_filter"
+        f"filter {text_of(predicate) or ''} does not fit the table: {misfit(error)}", kind="bad_filter"
     )
+
+
+def misfit(error: Exception) -> str:
+    """Returns why an expression does not fit rows: the unknown column, or what Arrow says, on one line."""
+    unknown = _UNKNOWN.match(str(error))
+    return f"unknown column {unknown[1]!r}" if unknown else " ".join(str(error).split())
 
 
 def evaluated(rows: pa.Table, columns: Mapping[str, pc.Expression]) -> pa.Table:

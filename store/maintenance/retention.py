@@ -44,7 +44,7 @@ from seqstore.store.catalog.leases import leases_of
 from seqstore.store.catalog.transaction_record import now_ms
 from seqstore.store.catalog.version_chain import needed_bitmaps, require_whole
 from seqstore.store.catalog.version_record import hidden_record, read_hidden
-from seqstore.store.errors import UnavailableError
+from seqstore.store.errors import InvalidInputError, UnavailableError
 from seqstore.store.locks.file_lock import FileLock, Patience
 from seqstore.store.maintenance.compaction_policy import MaintenancePolicy
 from seqstore.store.maintenance.recovery import file_ids, sweep_table
@@ -99,9 +99,15 @@ def vacuum(
         dry_run: only report the removals.
 
     Raises:
+        InvalidInputError: the retention is no whole number of seconds, or below 0.
         CorruptionError: a record of the table is missing.
         UnavailableError: another vacuum of the table does not end.
     """
+    if retention_seconds is not None and not (isinstance(retention_seconds, int) and retention_seconds >= 0):
+        raise InvalidInputError(
+            f"retention_seconds must be a whole number of seconds, 0 or more, found {retention_seconds!r}",
+            kind="bad_value",
+        )
     if dry_run:
         return _vacuumed(table, retention_seconds, dry_run=True)
     with _alone(table, _WAIT_SECONDS) as is_alone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Unpack
 
 import numpy as np
@@ -19,7 +20,7 @@ from seqstore.store.conflict.conflict_errors import schema_error
 from seqstore.store.conflict.isolation import Isolation
 from seqstore.store.conflict.read_set import Predicate
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.expressions.predicate import evaluated, named_in
+from seqstore.store.expressions.predicate import evaluated, misfit, named_in
 from seqstore.store.fill.fill_options import FillOptions
 from seqstore.store.load.load import Load, LoadResult
 from seqstore.store.load.write_options import WriteArguments, WriteOptions
@@ -505,6 +506,21 @@ def expression_columns(schema: TableSchema, expression: pc.Expression | None) ->
     return [] if expression is None else named_in(expression, schema.names)
 
 
+def _scalar(name: str, value: object) -> pa.Scalar:
+    """Returns an assigned Python value as a scalar, integers beyond 64 bits as decimals."""
+    try:
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            return pa.scalar(Decimal(value))
+        return pa.scalar(value)
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        kind = type(value).__name__
+        raise InvalidInputError(
+            f"column {name}: a Python value of type {kind} cannot be assigned ({error}); "
+            "assign a value, an Arrow scalar or an expression",
+            kind="bad_value",
+        ) from error
+
+
 def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, Any]) -> pa.Table:
     """Returns key columns and the assigned values."""
     columns: dict[str, pc.Expression] = {name: pc.field(name) for name in schema.key}
@@ -512,8 +528,10 @@ def _evaluated(rows: pa.Table, schema: TableSchema, assignments: Mapping[str, An
         if isinstance(value, pc.Expression):
             columns[name] = value
         else:
-            columns[name] = pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+            columns[name] = pc.scalar(value if isinstance(value, pa.Scalar) else _scalar(name, value))
     try:
         return evaluated(rows, columns)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError) as error:
-        raise InvalidInputError(f"assignment does not fit the table: {error}", kind="bad_value") from error
+        raise InvalidInputError(
+            f"assignment does not fit the table: {misfit(error)}", kind="bad_value"
+        ) from error

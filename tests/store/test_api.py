@@ -16,13 +16,14 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import seqstore as package
-from seqstore import Store, Table
+from seqstore import InvalidInputError, Store, Table
 from seqstore.store import errors
 from seqstore.store.runtime.internal import is_internal
-from tests.support.rows import rows_of, schema_of
+from tests.support.rows import MakeTable, rows_of, schema_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -248,3 +249,22 @@ def test_numpy_backed_columns_are_copied_before_the_caller_changes_them(table: T
     assert table.count() == 1000
     assert sorted(row[0] for row in rows_of(table)) == list(range(1000))
     assert table.check() == []
+
+
+def test_an_update_assigns_integers_of_any_size(make_table: MakeTable) -> None:
+    table = make_table("k INT NOT NULL", "i INT", "l LARGEINT")
+    table.upsert(pa.table({"k": pa.array([1], pa.int32())}))
+    table.update({"l": 2**100})
+    table.update({"l": pc.field("l"), "i": -(2**31)})
+    assert rows_of(table) == [(1, -(2**31), 2**100)]
+    for name, value in (("i", 2**70), ("i", -(2**63) - 1), ("l", 10**60), ("l", 10**80)):
+        with pytest.raises(errors.StoreError, match=f"column.{name}.*"):
+            table.update({name: value})
+
+
+@pytest.mark.parametrize("value", [object(), 10**80, [1, "x"]], ids=["object", "int", "list"])
+def test_an_update_refuses_values_that_are_none_of_arrows(make_table: MakeTable, value: Any) -> None:
+    table = make_table("k INT NOT NULL", "i INT")
+    table.upsert(pa.table({"k": pa.array([1], pa.int32())}))
+    with pytest.raises(InvalidInputError, match=r"column i: .* of type \w+ cannot be assigned"):
+        table.update({"i": value})

@@ -12,6 +12,7 @@ import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +21,7 @@ import pytest
 from seqstore import (
     Column,
     ConflictError,
+    InvalidInputError,
     Settings,
     Store,
     Table,
@@ -91,6 +93,14 @@ def test_vacuum_without_retention_leaves_the_newest_version(store: Store) -> Non
     assert [line.version for line in table.history()] == [1, 2, 3, 4, 5], "history outlives versions"
     assert table.check() == []
     assert Store.open(store.path).table("db.t").count() == 1000
+
+
+@pytest.mark.parametrize("seconds", [-1, 0.5, "0"])
+def test_a_retention_that_is_no_number_of_seconds_is_refused(store: Store, seconds: Any) -> None:
+    table = make(store, 2)
+    with pytest.raises(InvalidInputError, match="retention_seconds must be a whole number of seconds, 0 or"):
+        table.vacuum(retention_seconds=seconds)
+    assert table.vacuum(dry_run=True).versions == 0
 
 
 def test_the_retention_is_a_table_property(store: Store) -> None:

@@ -152,6 +152,14 @@ def test_unknown_columns_are_named(table: Table) -> None:
         table.scan(["nope"])
     with pytest.raises(InvalidInputError, match="unknown column"):
         table.get(pa.table({"k": [1]}), ["nope"])
+    with pytest.raises(
+        InvalidInputError, match=r"filter \(nope > 1\) does not fit .*: unknown column 'nope'$"
+    ):
+        table.scan(filter=pc.field("nope") > 1)
+    with pytest.raises(InvalidInputError, match=r"unknown column 'nope'$"):
+        table.delete_where(pc.field("nope") > 1)
+    with pytest.raises(InvalidInputError, match=r"assignment does not fit the table: unknown column 'nope'$"):
+        table.update({"v": pc.field("nope")})
 
 
 def test_the_sequence_of_a_table_without_one_is_no_column(store: Store) -> None:
