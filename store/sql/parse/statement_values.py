@@ -113,7 +113,11 @@ class ShowVariables:
 
 @dataclass(frozen=True)
 class ShowWarnings:
-    pass
+    """SHOW WARNINGS or SHOW ERRORS, with [LIMIT ..]; a statement that succeeded has no errors."""
+
+    is_errors: bool = False
+    limit: int | None = None
+    offset: int = 0
 
 
 # A word or literal as text, `Word.DEFAULT`, or an expression to be evaluated.

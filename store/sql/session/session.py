@@ -163,7 +163,7 @@ class Session:
             start = kind.starts[0] if kind.starts[0] in LIMITED else first_word
             with self._changed(settings), self._run_within(start, first_word):
                 result = kind.run(statement, self) or Result()
-        if not isinstance(statement, st.ShowWarnings):
+        if not isinstance(getattr(statement, "statement", statement), st.ShowWarnings):  # perhaps with WHERE
             self.warnings = result.warnings
         self.last_insert_id = result.generated_id or self.last_insert_id
         return result

@@ -17,7 +17,7 @@ from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.server_context import Ports
 from seqstore.store.sql.session.session import Session
-from seqstore.store.sql.session.show_output import describe, matching, parse_database, parse_like
+from seqstore.store.sql.session.show_output import describe, matching, parse_database, parse_like, parse_limit
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.session.system_tables import open_system_table
 from seqstore.store.sql.translate.functions import SERVER_VERSION
@@ -162,7 +162,6 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
                    "Alive", "Version"), ()),
     "BACKENDS": (("BackendId", "Host", "BePort", "HttpPort", "ArrowFlightSqlPort", "Alive", "Version"), ()),
     "STATUS": (("Variable_name", "Value"), ()),
-    "ERRORS": (("Level", "Code", "Message"), ()),
     "OPEN TABLES": (("Database", "Table", "In_use", "Name_locked"), ()),
     "PLUGINS": (("Name", "Status", "Type", "Library", "License"), ()),
     "TRIGGERS": (("Trigger", "Event", "Table", "Statement", "Timing"), ()),
@@ -227,9 +226,16 @@ def _both(*words: str) -> tuple[str, ...]:
     return tuple(f"SHOW {full}{word}" for word in words for full in ("", "FULL "))
 
 
-def _warnings(_statement: ShowWarnings, session: Session) -> Result:
-    rows = [("Warning", "1105", text) for text in session.warnings]
-    return text_rows(["Level", "Code", "Message"], rows)
+def _parse_warnings(stream: TokenStream) -> ShowWarnings:
+    is_errors = stream.word(-1) == "ERRORS"
+    return ShowWarnings(is_errors, *parse_limit(stream))
+
+
+def _warnings(statement: ShowWarnings, session: Session) -> Result:
+    told = () if statement.is_errors else session.warnings
+    rows = text_rows(["Level", "Code", "Message"], [("Warning", "1105", text) for text in told]).rows
+    assert rows is not None
+    return Result(rows.slice(statement.offset, statement.limit))
 
 
 KINDS: Final = (
@@ -244,5 +250,5 @@ KINDS: Final = (
     StatementKind(_both("PROCESSLIST"), ShowProcesses, _parse_processes, _processes),
     StatementKind(tuple(f"SHOW {name}" for name in [*_LISTS, *_SAME]), ShowList, _parse_list, _list),
     StatementKind(("KILL",), Kill, _parse_kill, _kill),
-    StatementKind(("SHOW WARNINGS",), ShowWarnings, lambda _stream: ShowWarnings(), _warnings),
+    StatementKind(("SHOW WARNINGS", "SHOW ERRORS"), ShowWarnings, _parse_warnings, _warnings),
 )

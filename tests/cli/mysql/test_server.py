@@ -58,6 +58,15 @@ def test_warnings_are_counted_and_shown(connect: Any) -> None:
         assert cursor._result.warning_count == 1
         cursor.execute("SHOW WARNINGS")
         assert "Warning" in cursor.fetchall()[0]
+        for text, count in (
+            ("SHOW ERRORS", 0),
+            ("SHOW WARNINGS WHERE Level = 'Error'", 0),
+            ("SHOW WARNINGS LIMIT 1", 1),
+            ("SHOW WARNINGS LIMIT 1, 5", 0),
+            ("SHOW ERRORS LIMIT 5 OFFSET 0", 0),
+            ("SHOW WARNINGS", 1),
+        ):
+            assert cursor.execute(text) == count, text
         cursor.execute("SELECT k FROM t")
         cursor.execute("SHOW WARNINGS")
         assert cursor.fetchall() == ()
