@@ -14,6 +14,7 @@ given. The engine knows no SQL: `use_language` names the module that reads the e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -139,7 +140,7 @@ class MergeBuilder:
         join: runs the merge as a statement of a transaction, None outside.
 
     Raises:
-        InvalidInputError: an expression that cannot be read.
+        InvalidInputError: an expression that cannot be read, or a source with a column twice.
     """
 
     def __init__(
@@ -154,7 +155,15 @@ class MergeBuilder:
         join: Callable[[Work], Outcome] | None = None,
     ) -> None:
         self._execute, self._join = execute, join
-        rows = _language().source(as_table(source))
+        given = as_table(source)
+        counts = Counter(name.lower() for name in given.column_names)
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            raise InvalidInputError(
+                f"{table}: the source of a merge has column {twice!r} twice; name each column once",
+                kind="duplicate_column",
+                column=twice,
+            )
+        rows = _language().source(given)
         if not on:
             raise InvalidInputError("a merge needs a condition, or columns to match by", kind="bad_merge")
         condition = _language().expression(on) if isinstance(on, str) else tuple(on)

@@ -93,3 +93,10 @@ def test_what_cannot_be_merged_is_refused(store: Store, table: Table) -> None:
     with pytest.raises(InvalidInputError, match="run\\(\\)"):
         store.transaction().table("db.t").merge(GIVEN, ["k"]).when_matched_delete().execute()
     assert table.version == 2
+
+
+@pytest.mark.parametrize("names", [["k", "a", "a"], ["k", "K", "a"]], ids=str)
+def test_a_source_names_each_column_once(table: Table, names: list[str]) -> None:
+    rows = pa.table([pa.array([1])] * 3, names=names)
+    with pytest.raises(InvalidInputError, match=rf"db\.t: .* has column '{names[1].lower()}' twice"):
+        table.merge(rows, ["k"])
