@@ -515,7 +515,7 @@ def _scalar(name: str, value: object) -> pa.Scalar:
     except (pa.ArrowException, OverflowError, TypeError) as error:
         kind = type(value).__name__
         raise InvalidInputError(
-            f"column {name}: a Python value of type {kind} cannot be assigned ({error}); "
+            f"column {name}: a Python value of type {kind} cannot be assigned ({misfit(error)}); "
             "assign a value, an Arrow scalar or an expression",
             kind="bad_value",
         ) from error

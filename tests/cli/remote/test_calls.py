@@ -36,6 +36,7 @@ from seqstore.store.remote import sent_rows
 from seqstore.store.remote.link import Link
 from seqstore.store.remote.remote_store import RemoteStore
 from seqstore.store.remote.remote_table import RemoteTable
+from seqstore.store.transaction import transaction_table
 from tests.support.certificates import write_certificate
 from tests.support.http_server import serving
 from tests.support.remote.server import client
@@ -437,8 +438,15 @@ def test_a_used_label_names_the_load(table: RemoteTable) -> None:
     assert (error.value.status, error.value.version) == ("VISIBLE", 2)
 
 
-def test_an_error_of_arrow_at_the_server_is_no_lost_connection(table: RemoteTable, stored: Table) -> None:
+def test_an_error_of_arrow_at_the_server_is_no_lost_connection(
+    table: RemoteTable, stored: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The call was tried again for a minute, and its reply then called lost."""
+
+    def fails(*_args: object) -> None:
+        raise pa.ArrowInvalid("Could not convert")
+
+    monkeypatch.setattr(transaction_table, "_scalar", fails)
     for each in (stored, table):
         with pytest.raises(pa.ArrowInvalid, match="Could not convert"):
-            each.update({"v": pa.array([1])})
+            each.update({"v": 1})
