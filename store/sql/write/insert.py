@@ -224,7 +224,7 @@ def converted_rows(
     parts: list[pa.Table] = []
     total = 0
     for rows in _batches(statement, table.schema, targets, open_query, options):
-        unreadable = [] if options.strict else _unreadable(rows, targets, options)
+        unreadable = [] if options.strict else _unreadable(rows, targets, table.schema.key, options)
         kept, positions, left_out = _converted(rows, targets, options)
         of_key = [each for each in unreadable if each.column in table.schema.key]
         lost = {each.row: each for each in (*left_out, *of_key)}
@@ -241,15 +241,21 @@ def converted_rows(
     return pa.concat_tables(parts), [_described(row) for row in told[:_WARNINGS_MAX]]
 
 
-def _unreadable(rows: pa.Table, targets: Sequence[_Target], options: InsertOptions) -> list[RejectedRow]:
-    """Finds the values that are made NULL because they cannot be converted."""
+def _unreadable(
+    rows: pa.Table, targets: Sequence[_Target], key: Sequence[str], options: InsertOptions
+) -> list[RejectedRow]:
+    """Finds the values that are made NULL because they cannot be converted.
+
+    Of a column beside the key there are no more than warnings can tell of: the first ones.
+    """
     found = []
     for column, target in zip(rows.columns, targets, strict=True):
         cast = try_cast(column, target.type, zone=options.zone)
         if cast.failed is None:
             continue
         flat = column.combine_chunks()
-        for row in pc.indices_nonzero(cast.failed).to_pylist():
+        failed = pc.indices_nonzero(cast.failed)
+        for row in (failed if target.name in key else failed[:_WARNINGS_MAX]).to_pylist():
             reason = f"column({target.name}) value {str(format_value(flat[row]))[:80]!r} is no {target.type}"
             found.append(RejectedRow(row, target.name, reason))
     return found
