@@ -19,10 +19,46 @@ from bench.trials.free_ports import free_ports
 WEED = Path(sys.executable).with_name("weed")
 
 
+_TRIES = 5  # another process may take a port before the server does
+_PORTS = (
+    "master.port",
+    "master.port.grpc",
+    "volume.port",
+    "volume.port.grpc",
+    "filer.port",
+    "filer.port.grpc",
+    "s3.port",
+    "s3.port.grpc",
+)
+
+
 @contextmanager
 def object_store(folder: Path) -> Iterator[str]:
     """URI of an empty bucket on a server of its own, with a place for a prefix."""
-    ports = free_ports(9)
+    identity = {
+        "name": "tests",
+        "credentials": [{"accessKey": "any", "secretKey": "any"}],
+        "actions": ["Admin"],
+    }
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    log = folder / "log"
+    try:
+        for attempt in range(1, _TRIES + 1):
+            with started(folder, log) as (server, uri):
+                if is_ready(uri.format("x"), server):
+                    yield uri
+                    break
+                text = log.read_text()
+                if attempt == _TRIES or "address already in use" not in text:
+                    pytest.fail(f"the object store did not start:\n{text[-3000:]}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def started(folder: Path, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server on free ports, perhaps not ready yet, and the URI of its bucket."""
+    ports = dict(zip(_PORTS, free_ports(len(_PORTS)), strict=True))
     command = [
         str(WEED),
         "server",
@@ -32,51 +68,32 @@ def object_store(folder: Path) -> Iterator[str]:
         "-ip.bind=127.0.0.1",
         "-s3",
         "-volume.max=20",
-    ]
-    names = (
-        "master.port",
-        "master.port.grpc",
-        "volume.port",
-        "volume.port.grpc",
-        "filer.port",
-        "filer.port.grpc",
-    )
-    command += [f"-{name}={port}" for name, port in zip(names, ports, strict=False)]
-    command += [
-        f"-s3.port={ports[6]}",
-        f"-s3.port.grpc={ports[7]}",
-        f"-s3.port.iceberg={ports[8]}",
+        f"-s3.config={folder / 's3.json'}",
+        "-s3.port.iceberg=0",
         "-s3.port.lance=0",
+        *(f"-{name}={port}" for name, port in ports.items()),
     ]
-    identity = {
-        "name": "tests",
-        "credentials": [{"accessKey": "any", "secretKey": "any"}],
-        "actions": ["Admin"],
-    }
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    command.append(f"-s3.config={folder / 's3.json'}")
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
     try:
-        uri = f"s3://any:any@tests/{{}}?endpoint_override=127.0.0.1:{ports[6]}&scheme=http&region=us-east-1"
-        wait_for_bucket(uri.format("x"), server, folder / "log")
-        yield uri
+        endpoint = f"127.0.0.1:{ports['s3.port']}"
+        yield server, f"s3://any:any@tests/{{}}?endpoint_override={endpoint}&scheme=http&region=us-east-1"
     finally:
-        server.kill()  # it would take its time, and nobody needs its files
+        server.kill()  # it would take its time, and its files are not needed
         server.wait(120)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def wait_for_bucket(uri: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    """The server tells nobody when it is ready: ask until it answers."""
+def is_ready(uri: str, server: subprocess.Popen[bytes]) -> bool:
+    """Makes the bucket as soon as the server answers, which it does not announce; False if it ended."""
     address, _, query = uri.partition("?")
     filesystem, _ = pafs.FileSystem.from_uri(f"{address}?{query}&allow_bucket_creation=true")
     deadline = time.monotonic() + 200
     while True:
         try:
             filesystem.create_dir("tests")
-            return
         except OSError:
             if server.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"the object store did not start:\n{log.read_text()[-3000:]}")
+                return False
             time.sleep(0.2)
+        else:
+            return True
