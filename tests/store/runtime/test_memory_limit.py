@@ -13,7 +13,7 @@ from seqstore.store.errors import UnavailableError
 from seqstore.store.runtime import memory_limit
 from seqstore.store.runtime.cancellation import Cancellation, watched
 from seqstore.store.runtime.memory_limit import MemoryLimit
-from seqstore.store.sql.evaluate import duck
+from seqstore.store.sql.evaluate import duck_errors
 from tests.support.children import MODULES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit needs Linux")
@@ -91,11 +91,13 @@ def test_waiting_queries_begin_one_by_one_while_little_is_free(monkeypatch: pyte
 
 def test_an_error_of_memory_in_the_rows_of_an_answer_is_one_of_the_statement() -> None:
     """Arrow passes it on as an error of input or output, which ended the connection of the client."""
-    error = duck.translated(OSError("Out of Memory Error: ArrowBuffer: failed to allocate 536870912 bytes"))
+    error = duck_errors.translated(
+        OSError("Out of Memory Error: ArrowBuffer: failed to allocate 536870912 bytes")
+    )
     assert isinstance(error, UnavailableError)
     assert error.kind == "out_of_memory"
     lost = OSError(5, "Input/output error")
-    assert duck.translated(lost) is lost
+    assert duck_errors.translated(lost) is lost
 
 
 def test_small_allocations_are_repeated() -> None:
