@@ -30,6 +30,7 @@ from seqstore.store.errors import StoreError
 from seqstore.store.runtime.internal import is_internal
 from seqstore.store.schema import properties
 from seqstore.store.sql.evaluate import table_functions
+from seqstore.store.sql.session import client_variables, variables
 from seqstore.store.sql.session.statement_kind import all_kinds
 from seqstore.store.sql.session.system_tables import system_table_names
 from seqstore.store.sql.session.variables import Variables
@@ -149,20 +150,34 @@ def _functions() -> str:
 
 def _variables() -> str:
     values = {name: default for name, _, default in Variables().items()}
-    texts = TEXTS["variables"]
-    sentences = described("variables", [name for name in values if name in texts])
-    others = [[_code(name), _code(default)] for name, default in values.items() if name not in texts]
+    fixed = _table_of(client_variables, "FIXED")
+    without = _table_of(client_variables, "WITHOUT_EFFECT")
+    read = {*_table_of(client_variables, "FACTS"), *_table_of(variables, "OLD_NAMES"), "interactive_timeout"}
+    read |= {name for name in values if name.startswith(("character_set_", "collation_"))}
+    sentences = described("variables", values.keys() - fixed.keys() - without.keys() - read)
     return _page(
         "Session variables",
         "`SET name = value` changes a variable of the session, `SET GLOBAL` the one of later sessions. "
-        "An unknown name is accepted and kept, because drivers set dozens of them.",
+        "An unknown name is an error that names the nearest known one.",
         _rows(
             ["variable", "default", "effect"],
             [[_code(name), _code(values[name]), text] for name, text in sentences.items()],
         ),
+        "## Variables that have one value",
+        "The store has made these choices of Doris and MySQL. SET takes that value and refuses any other.",
+        _rows(
+            ["variable", "value", "because, or instead"],
+            [[_code(name), _code(only), why] for name, (only, why) in sorted(fixed.items())],
+        ),
+        "## Variables without effect",
+        "They tune planners, buffers, caches, replicas or parallel parts, which have no counterpart here, or "
+        "ask for what is so anyway: there are no foreign keys, and results of any length. What a slow client "
+        "may take is a setting of the [server](../server.md). Any value is kept and read back.",
+        ", ".join(_code(name) for name in sorted(without)) + ".",
         "## Variables for clients",
-        "Clients read or set these variables; they change no statement.",
-        _rows(["variable", "value"], others),
+        "Clients read these variables. Of character sets and collations those of UTF-8 can be set, and "
+        "`binary`; texts are compared by their bytes all the same.",
+        _rows(["variable", "value"], [[_code(name), _code(values[name])] for name in sorted(read)]),
     )
 
 

@@ -34,7 +34,7 @@ from seqstore.store.sql import Session
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.running_statement import LONG_TEXT
-from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET
+from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET, WAIT_TIMEOUT
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ class Connection:
                 self._channel = Channel(
                     self._channel.socket, self._packet_bytes_max(), self._pace, self._user
                 )
-                self._channel.socket.settimeout(self._idle_seconds_max)
                 while self._command(self._next()):
                     pass
         except PacketTooLargeError as error:
@@ -163,8 +162,12 @@ class Connection:
             socket.socket.shutdown(self._channel.socket, socket.SHUT_RDWR)
 
     def _next(self) -> bytes:
+        """Returns the next command, which a client sends within its session's `wait_timeout`, too."""
         self._channel.flush()
         self._channel.sequence = 0
+        seconds = min(self._idle_seconds_max, float(self.session.variables.values[WAIT_TIMEOUT]))
+        if self._channel.socket.gettimeout() != seconds:
+            self._channel.socket.settimeout(seconds)
         return self._channel.read()
 
     # ------------------------------------------------------------------------------------------ login

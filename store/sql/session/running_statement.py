@@ -27,17 +27,29 @@ class TimeLimit:
     seconds: float = 0
     variable: str = ""
 
+    def __str__(self) -> str:
+        amount = (
+            f"{self.seconds * 1000:g} ms"
+            if self.variable == names.EXECUTION_MS
+            else f"{self.seconds:g} seconds"
+        )
+        return f"{self.variable} = {amount}"
+
     @classmethod
     def of(cls, first_word: str, values: Mapping[str, str]) -> TimeLimit:
         """Returns the limit of a kind of statement; maintenance has none.
 
-        As in Doris, writes may take the larger of `insert_timeout` and `query_timeout`.
+        Queries end by the shorter of `query_timeout` and `max_execution_time`. As in Doris, writes may take
+        the larger of `insert_timeout` and `query_timeout`.
 
         Args:
             values: of the session's variables.
         """
         if first_word in _READS:
-            return cls(float(values[names.QUERY_TIMEOUT]), names.QUERY_TIMEOUT)
+            seconds, ms = float(values[names.QUERY_TIMEOUT]), float(values[names.EXECUTION_MS])
+            if ms and (seconds <= 0 or ms < seconds * 1000):
+                return cls(ms / 1000, names.EXECUTION_MS)
+            return cls(seconds, names.QUERY_TIMEOUT)
         if first_word in _WRITES:
             name = max((names.INSERT_TIMEOUT, names.QUERY_TIMEOUT), key=lambda name: float(values[name]))
             return cls(float(values[name]), name)
@@ -100,8 +112,7 @@ class RunningStatement:
             elif deadline is not None and time.monotonic() > deadline:
                 running.cancel(
                     UnavailableError(
-                        f"query timeout: the statement ran longer than {limit.variable} = "
-                        f"{limit.seconds:g} seconds; SET {limit.variable} to more",
+                        f"query timeout: the statement ran longer than {limit}; SET {limit.variable} to more",
                         kind="query_timeout",
                     )
                 )

@@ -525,8 +525,6 @@ class Session:
         if name.lower() in names.LAST_INSERT_ID and scope != "global":
             return str(self.last_insert_id)
         value = self.variables.get(name, is_global=scope == "global")
-        if value is None:
-            raise InvalidInputError(f"Unknown system variable '{name}'", kind="unknown_variable")
         return {"true": "1", "false": "0"}.get(value, value)
 
     def _readable_table(self, name: str) -> Table:

@@ -1,11 +1,8 @@
-"""Session variables: a few change how statements run, many only answer the clients that set and read them.
-
-Unknown names are accepted and remembered: drivers set dozens, and fail where one is refused.
-"""
+"""Session variables and the values that each may have; `client_variables` has those that choose nothing."""
 
 from __future__ import annotations
 
-import platform
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,8 +11,8 @@ from typing import Final
 from seqstore.store.check.write_modes import parse_new_key_behavior
 from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.properties import GROUP_COMMIT_MODES
+from seqstore.store.sql.session import client_variables as others
 from seqstore.store.sql.translate.calls import SYSTEM_ZONE
-from seqstore.store.sql.translate.functions import SERVER_VERSION
 from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.types.cast import check_zone
 
@@ -60,11 +57,19 @@ ISOLATION_LEVELS: Final[dict[str, str | None]] = {
 SHOW_CREATE_STYLE: Final = "show_create_table_style"  # doris, or mysql for clients that parse the text
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
+EXECUTION_MS: Final = "max_execution_time"  # of a query in ms, beside query_timeout; 0: no limit
+WAIT_TIMEOUT: Final = "wait_timeout"  # seconds without a command, beside the server's own limit
+SAFE_UPDATES: Final = "sql_safe_updates"
+SQL_MODE: Final = "sql_mode"
 EXEC_MEM_LIMIT: Final = "exec_mem_limit"
 WORKLOAD_GROUP: Final = "workload_group"
 MAX_ALLOWED_PACKET: Final = "max_allowed_packet"
 SELECT_LIMIT: Final = "sql_select_limit"  # rows of a SELECT without LIMIT
 LAST_INSERT_ID: Final = ("last_insert_id", "identity")  # read as variables too: the value of the function
+_CHARACTER_SETS: Final = tuple(
+    f"character_set_{of}" for of in ("client", "connection", "database", "filesystem", "results", "server")
+)
+_COLLATIONS: Final = tuple(f"collation_{of}" for of in ("connection", "database", "server"))
 _MEMORY_BYTES_MIN: Final = 16 << 20
 
 _BOOLEANS: Final = {
@@ -79,6 +84,7 @@ _BOOLEANS: Final = {
     OFF_BEGINS: "true",
     READS_OWN_WRITES: "true",
     COLUMN_COPIES: "true",
+    SAFE_UPDATES: "false",
 }
 _DEFAULTS: Final = {
     **_BOOLEANS,
@@ -95,53 +101,18 @@ _DEFAULTS: Final = {
     QUERY_TIMEOUT: "900",
     EXEC_MEM_LIMIT: str(100 << 30),  # as in Doris; the server's own limit is lower
     WORKLOAD_GROUP: "",
-    **{f"character_set_{of}": "utf8mb4" for of in ("client", "connection", "database", "results", "server")},
-    **{f"collation_{of}": "utf8mb4_0900_bin" for of in ("connection", "database", "server")},
-    **{f"character_set_{of}": "utf8mb4" for of in ("filesystem", "system")},
-    # No file is a socket here: a client that asks for one goes on over TCP.
-    **dict.fromkeys(("init_connect", "license", "socket", "sql_mode"), ""),
-    **dict.fromkeys(
-        (
-            "information_schema_stats_expiry",
-            "lower_case_table_names",
-            "max_execution_time",
-            "query_cache_size",
-        ),
-        "0",
-    ),
-    **dict.fromkeys(("gtid_mode", "performance_schema", "query_cache_type"), "OFF"),
-    **dict.fromkeys(("read_only", "super_read_only"), "0"),
-    **dict.fromkeys(("foreign_key_checks", "sql_notes", "sql_quote_show_create", "unique_checks"), "1"),
-    **dict.fromkeys(("sql_auto_is_null", "sql_safe_updates"), "false"),
+    **dict.fromkeys(_CHARACTER_SETS, "utf8mb4"),
+    **dict.fromkeys(_COLLATIONS, "utf8mb4_0900_bin"),
+    SQL_MODE: "",
+    EXECUTION_MS: "0",
     TRANSACTION_ISOLATION: _REPEATABLE_READ,
-    "auto_increment_increment": "1",
-    "auto_increment_offset": "1",
-    "default_storage_engine": "OLAP",
-    "hostname": platform.node(),
-    "interactive_timeout": "3600",
     MAX_ALLOWED_PACKET: str(64 << 20),
-    "net_buffer_length": "16384",
-    "net_read_timeout": "600",
-    "net_write_timeout": "600",
-    "protocol_version": "10",
     SELECT_LIMIT: "9223372036854775807",
-    "system_time_zone": "UTC",
-    "version": SERVER_VERSION,
-    "version_comment": "seqstore",
-    "version_compile_machine": platform.machine(),
-    "version_compile_os": platform.system(),
-    "wait_timeout": "28800",
-}
-# Variables that would change answers or limits in Doris, with the way to the same end.
-_DEBUGGING: Final = "set skip_delete_sign, or show_hidden_columns, to see deleted rows"
-_REFUSED: Final = {
-    **dict.fromkeys(
-        ("skip_delete_bitmap", "skip_delete_predicate", "skip_storage_engine_merge"),
-        _DEBUGGING,
-    ),
-    **dict.fromkeys(
-        ("scan_queue_mem_limit", "query_mem_limit"), "set exec_mem_limit, or a workload group's memory_limit"
-    ),
+    WAIT_TIMEOUT: "28800",
+    "interactive_timeout": "28800",  # wait_timeout counts, as in a session that is none
+    **others.FACTS,
+    **{name: only for name, (only, _) in others.FIXED.items()},
+    **others.WITHOUT_EFFECT,
 }
 # Modes of MySQL in which quotes, backslashes or operators mean something else.
 _READING_MODES: Final = frozenset(["ANSI", "ANSI_QUOTES", "DB2", "HIGH_NOT_PRECEDENCE", "MAXDB", "MSSQL",
@@ -184,18 +155,22 @@ class Variables:
         self.autocommit = AUTOCOMMIT in self.on or OFF_BEGINS not in self.on
         self.zone = values[TIME_ZONE]
 
-    def get(self, name: str, *, is_global: bool = False) -> str | None:
-        """Returns the value as text, None for an unknown variable."""
-        name = _canonical(name)
-        return self._shared.get(name, _DEFAULTS.get(name)) if is_global else self.values.get(name)
+    def get(self, name: str, *, is_global: bool = False) -> str:
+        """Returns the value as text.
+
+        Raises:
+            InvalidInputError: an unknown variable.
+        """
+        name = _known(name)
+        return self._shared.get(name, _DEFAULTS[name]) if is_global else self.values[name]
 
     def set(self, name: str, value: str | None, *, is_global: bool = False) -> None:
         """Sets a value; None restores the default. A global value applies to sessions that begin later.
 
         Raises:
-            InvalidInputError: a value outside of the variable's range.
+            InvalidInputError: an unknown variable, or a value outside of its range.
         """
-        name = _canonical(name)
+        name = _known(name)
         if is_global and name in (TXN_APP_ID, TXN_VERSION):
             raise InvalidInputError(
                 f"Variable '{name}' belongs to one session: writers that share a pair regard each "
@@ -261,14 +236,28 @@ class Variables:
     def items(self, *, is_global: bool = False) -> Iterator[tuple[str, str, str]]:
         """Yields name, value and default of every variable, sorted."""
         values = self._shared if is_global else self._own
-        for name in sorted({*_DEFAULTS, *_OLD_NAMES, *values}):
-            default = _DEFAULTS.get(_canonical(name), "")
+        for name in sorted({*_DEFAULTS, *_OLD_NAMES}):
+            default = _DEFAULTS[_canonical(name)]
             yield name, values.get(_canonical(name), default), default
 
 
 def _canonical(name: str) -> str:
     lower = name.lower()
     return _OLD_NAMES.get(lower) or _ALIASES.get(lower, lower)
+
+
+def _known(name: str) -> str:
+    """Returns the name that a variable is kept by.
+
+    Raises:
+        InvalidInputError: there is no such variable.
+    """
+    found = _canonical(name)
+    if found in _DEFAULTS:
+        return found
+    near = difflib.get_close_matches(found, _DEFAULTS, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "; SHOW VARIABLES lists those there are"
+    raise InvalidInputError(f"Unknown system variable '{name}'{hint}", kind="unknown_variable")
 
 
 def _checked_level(value: str) -> str:
@@ -288,16 +277,15 @@ def checked_value(name: str, value: str) -> str:
     """Checks a value and returns it as it is kept: in canonical form where the variable has one.
 
     Raises:
-        InvalidInputError: a value outside of the variable's range.
+        InvalidInputError: an unknown variable, or a value outside of its range.
     """
-    name = _canonical(name)
+    name = _known(name)
     if name in _BOOLEANS:
         lowered = value.lower()
         if lowered not in _TRUE | _FALSE:
             raise _refused(name, value, "true or false")
         return "true" if lowered in _TRUE else "false"
-    if name in _REFUSED and value.lower() not in _FALSE:
-        raise InvalidInputError(f"Variable '{name}' is not supported: {_REFUSED[name]}", kind="not_supported")
+    others.check(name, value)
     if name in _NUMBERS:
         fits, expected = _NUMBERS[name]
         if not fits(value):
@@ -321,6 +309,25 @@ def _is_ratio(value: str) -> bool:
 
 def _checked_zone(value: str) -> str:
     return SYSTEM_ZONE if value.strip().upper() == SYSTEM_ZONE else check_zone(value)
+
+
+def _checked_charset(value: str) -> str:
+    """Refuses character sets in which clients read other texts than are sent; NULL asks for the server's."""
+    if not value.lower().startswith(("utf8", "binary")) and value.lower() not in ("null", ""):
+        raise InvalidInputError(
+            f"Unknown character set: '{value}'; texts are UTF-8, so SET NAMES utf8mb4 or binary",
+            kind="unknown_charset",
+        )
+    return value
+
+
+def _checked_collation(value: str) -> str:
+    if not value.lower().startswith(("utf8", "binary")):
+        raise InvalidInputError(
+            f"Unknown collation: '{value}'; texts are UTF-8 and compared by their bytes, as utf8mb4_0900_bin",
+            kind="unknown_collation",
+        )
+    return value
 
 
 def _checked_mode(value: str) -> str:
@@ -363,7 +370,8 @@ _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
         "a number of bytes from 1024 to 1073741824",
     ),
     TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
-    SELECT_LIMIT: (str.isdigit, "a whole number from 0 on"),
+    **dict.fromkeys((SELECT_LIMIT, EXECUTION_MS), (str.isdigit, "a whole number from 0 on")),
+    WAIT_TIMEOUT: (lambda value: value.isdigit() and int(value) > 0, "a number of seconds from 1 on"),
     **dict.fromkeys(
         (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT),
         (_is_whole, "a whole number"),
@@ -375,5 +383,7 @@ _NORMALIZED: Final[dict[str, Callable[[str], str]]] = {
     SHOW_CREATE_STYLE: _checked_style,
     GROUP_COMMIT: _checked_group_commit,
     TRANSACTION_ISOLATION: _checked_level,
-    "sql_mode": _checked_mode,
+    SQL_MODE: _checked_mode,
+    **dict.fromkeys(_CHARACTER_SETS, _checked_charset),
+    **dict.fromkeys(_COLLATIONS, _checked_collation),
 }

@@ -36,7 +36,7 @@ from seqstore.store.sql.session import variables as names
 from seqstore.store.sql.session.session import Session
 from seqstore.store.sql.session.statement_kind import StatementKind
 from seqstore.store.sql.translate.relations import mentioned_tables
-from seqstore.store.sql.write.changed_rows import key_predicate, one_key
+from seqstore.store.sql.write.changed_rows import key_predicate, names_key, one_key
 from seqstore.store.sql.write.insert import InsertOptions, run_insert
 from seqstore.store.sql.write.insert_merge import run_insert_merge
 from seqstore.store.sql.write.row_change import run_change
@@ -255,6 +255,8 @@ def _change(statement: DmlStatement, session: Session) -> Result:
             kind="debug_mode",
         )
 
+    if names.SAFE_UPDATES in session.variables.on and not isinstance(statement, MergeStatement):
+        _check_safe(statement, session)
     if isinstance(statement, DeleteStatement) and session.transaction is None:
         removed = _delete_by_predicate(statement, session)
         if removed is not None:
@@ -271,6 +273,21 @@ def _change(statement: DmlStatement, session: Session) -> Result:
     return _run_change(
         statement.table, operation, change, session, joined_key=_joined_key(statement, session)
     )
+
+
+def _check_safe(statement: DmlStatement, session: Session) -> None:
+    """Checks an UPDATE or DELETE of a session with `sql_safe_updates`.
+
+    Raises:
+        InvalidInputError: it has no LIMIT, and no condition on a column of the key.
+    """
+    schema = session.table(statement.table).schema
+    if statement.tree.args.get("limit") is None and not names_key(statement.tree, schema):
+        raise InvalidInputError(
+            f"You are using safe update mode and you tried to update {statement.table.name} without a WHERE "
+            f"that uses a key column; compare one of {', '.join(schema.key)}, or SET sql_safe_updates = 0",
+            kind="safe_updates",
+        )
 
 
 def _joined_key(statement: DmlStatement, session: Session) -> tuple[object, ...] | None:

@@ -62,7 +62,8 @@ def _parse_scope(stream: TokenStream) -> str:
 
 def _parse_names(stream: TokenStream) -> list[st.Assignment]:
     """Parses SET NAMES, for clients that read these variables; text is UTF-8 in each of them."""
-    charset = stream.word_or_string("a character set")
+    is_default = stream.take("DEFAULT")
+    charset = st.Word.DEFAULT if is_default else stream.word_or_string("a character set")
     names = ("character_set_client", "character_set_connection", "character_set_results")
     found = [st.Assignment("session", name, charset) for name in names]
     if stream.take("COLLATE"):
@@ -121,7 +122,7 @@ def _set(statement: st.SetVariables, session: Session) -> None:
             session.transactions.set_autocommit(value)
         elif assignment.scope == "global":
             session.variables.set(assignment.name, value, is_global=True)
-        else:  # also one with a name that nothing knows is kept
+        else:
             size = _size(assignment.name, value) if value is not None else 0
             with session.held.changed(("@@", assignment.name.lower()), size):
                 session.variables.set(assignment.name, value)

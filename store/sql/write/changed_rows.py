@@ -285,6 +285,31 @@ def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
     return found & any_partition_filter(schema, named)
 
 
+def names_key(tree: exp.Expr, schema: TableSchema) -> bool:
+    """Returns whether a condition of an UPDATE or DELETE compares a column of the key.
+
+    It is one that every changed row meets: a part of an OR is none.
+    """
+    where = tree.args.get("where")
+    condition = where.this.unnest() if where is not None else None
+    parts = condition.flatten() if isinstance(condition, exp.And) else (condition,)
+    compared = (part.unnest() for part in parts if part is not None)
+    columns = (
+        side
+        for part in compared
+        if isinstance(part, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between))
+        for side in (part.this, part.args.get("expression"))
+        if isinstance(side, exp.Column)
+    )
+    alias = tree.this.alias_or_name.lower()
+    return any(
+        column.table.lower() in ("", alias)
+        and (found := schema.find(column.name)) is not None
+        and found.name in schema.key
+        for column in columns
+    )
+
+
 def one_key(tree: exp.Expr, schema: TableSchema) -> tuple[object, ...] | None:
     """Returns the key of an UPDATE or DELETE that changes the row of one key, if its conditions hold.
 

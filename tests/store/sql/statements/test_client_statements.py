@@ -92,13 +92,6 @@ def test_skip_delete_sign_shows_deleted_rows(
     assert sorted(rows(query)) == hidden
 
 
-@pytest.mark.parametrize("name", ["skip_delete_bitmap", "skip_storage_engine_merge", "query_mem_limit"])
-def test_a_variable_that_would_change_answers_is_refused(session: Session, name: str) -> None:
-    with pytest.raises(InvalidInputError, match=f"Variable '{name}' is not supported: "):
-        list(session.execute(f"SET {name} = 1"))
-    list(session.execute(f"SET {name} = 0"))
-
-
 def test_desc_has_null_for_no_default(rows: Run) -> None:
     assert [row[4] for row in rows("DESC t")] == [None, None, "x", None]
     assert [row[4] for row in rows("SHOW COLUMNS FROM t")] == [None, None, "x", None]
