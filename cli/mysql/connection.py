@@ -324,6 +324,7 @@ class Connection:
             if isinstance(statement, Query):
                 with self.session.stream(statement, is_answer=True) as reader:
                     event.rows_read = self._rows(reader, more, is_binary=is_binary)
+                self.session.note_answer(event.rows_read)
                 return
             event.label = str(getattr(statement, "label", None) or "")
             result = self.session.run(statement)

@@ -62,6 +62,13 @@ def _change_behind_with(stream: TokenStream) -> st.UpdateStatement | st.DeleteSt
     return None
 
 
+# Words of MySQL behind SELECT; those that are not here have no effect.
+_REFUSED_MODIFIERS: Final = {
+    "SQL_CALC_FOUND_ROWS": "SELECT count(*) of the same query has the number of all rows",
+    "STRAIGHT_JOIN": "tables are joined in the order that is fastest",
+}
+
+
 def parse_query(stream: TokenStream) -> st.Query:
     first = stream.at
     tree = stream.rest()
@@ -117,6 +124,8 @@ def _headings(stream: TokenStream, first: int) -> tuple[str, ...] | None:
         stream.at += 1
     while stream.take_one_of("DISTINCT", "ALL"):
         pass
+    if stream.word() in _REFUSED_MODIFIERS and stream.kind(1) not in (TokenType.COMMA, None):
+        stream.refuse(f"{stream.word()} is not supported: {_REFUSED_MODIFIERS[stream.word()]}")
     found: list[str] = []
     while not stream.is_done:
         start, end = stream.slice_to(*_LIST_ENDS)
@@ -161,16 +170,70 @@ def _is_cut(tree: exp.Expr) -> bool:
 
 
 def parse_delete(stream: TokenStream) -> st.DeleteStatement:
-    """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`; Delta's documents omit FROM."""
-    return _delete(_change_tree(stream, lacks_from=stream.word(1 - stream.at) != "FROM"))
+    """Parses `DELETE [FROM] t [alias] [USING ..] WHERE ..`, and MySQL's forms with joins.
+
+    Those are `DELETE t FROM t JOIN .. [WHERE ..]` and `DELETE FROM t USING t JOIN .. [WHERE ..]`. Delta's
+    documents omit FROM.
+    """
+    words = (token.text.upper() for token in stream.tokens[1:])
+    names = itertools.takewhile(lambda word: word not in ("FROM", "WHERE", "USING", "SET", "("), words)
+    lacks_from = next(itertools.islice(stream.tokens, 1 + len(list(names)), None), None)
+    return _delete(_change_tree(stream, lacks_from=lacks_from is None or lacks_from.text.upper() != "FROM"))
 
 
 def _delete(tree: exp.Expr) -> st.DeleteStatement:
+    if isinstance(tree, exp.Delete):
+        _settle_target(tree)
     if not isinstance(tree, exp.Delete) or _is_cut(tree):
         raise InvalidInputError(
             "DELETE FROM takes USING and WHERE, on one table also ORDER BY and LIMIT", kind="not_supported"
         )
     return st.DeleteStatement(_target(tree), tree)
+
+
+def _settle_target(tree: exp.Delete) -> None:
+    """Makes the table that MySQL's DELETE with joins names its target.
+
+    1. `DELETE FROM t USING t JOIN ..`: the joins of the first table in USING are those of the target.
+    2. `DELETE t FROM t JOIN ..`: the first table is the target as it stands.
+    3. `DELETE t FROM s JOIN t ON ..` with inner joins only: the other tables go to USING, and ON to WHERE.
+    """
+    using, target = tree.args.get("using") or [], tree.this
+    named = tree.args.get("tables") or []
+    if (
+        using
+        and isinstance(using[0], exp.Table)
+        and using[0].alias_or_name.lower() == target.alias_or_name.lower()
+    ):
+        named = [target, *(join.this for join in target.args.get("joins") or ())]
+        tree.set("this", using[0])
+        tree.set("using", using[1:] or None)
+    tree.set("tables", None)
+    if len(named) > 1:
+        raise InvalidInputError(
+            "DELETE removes rows of one table; run one statement for each, in a transaction",
+            kind="not_supported",
+        )
+    wanted = named[0].alias_or_name.lower() if named else ""
+    if not wanted or tree.this.alias_or_name.lower() == wanted:
+        return
+    joins = tree.this.args.get("joins") or []
+    found = next((join for join in joins if join.this.alias_or_name.lower() == wanted), None)
+    if found is None:
+        raise InvalidInputError(f"Unknown table '{named[0].name}' in MULTI DELETE", kind="unknown_table")
+    if any(join.args.get("side") or join.args.get("using") or join.args.get("method") for join in joins):
+        raise InvalidInputError(
+            f"DELETE {wanted} FROM .. takes inner joins with ON; name {wanted} first for others",
+            kind="not_supported",
+        )
+    conditions = [join.args["on"] for join in joins if join.args.get("on") is not None]
+    where = tree.args.get("where")
+    conditions += [where.this] if where is not None else []
+    first = tree.this
+    first.set("joins", None)
+    tree.set("this", found.this)
+    tree.set("using", [first, *(join.this for join in joins if join is not found)])
+    tree.set("where", exp.Where(this=exp.and_(*conditions)) if conditions else None)
 
 
 def parse_merge(stream: TokenStream) -> st.MergeStatement:

@@ -76,8 +76,11 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class DropTable:
+    """`other_tables` go with the first one, all at once."""
+
     table: TableName
     if_exists: bool = False
+    other_tables: tuple[TableName, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,11 +116,12 @@ class ShowVariables:
 
 @dataclass(frozen=True)
 class ShowWarnings:
-    """SHOW WARNINGS or SHOW ERRORS, with [LIMIT ..]; a statement that succeeded has no errors."""
+    """SHOW [COUNT(*)] WARNINGS or ERRORS, with [LIMIT ..]; a statement that succeeded has no errors."""
 
     is_errors: bool = False
     limit: int | None = None
     offset: int = 0
+    is_count: bool = False
 
 
 # A word or literal as text, `Word.DEFAULT`, or an expression to be evaluated.

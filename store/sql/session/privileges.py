@@ -25,12 +25,12 @@ from seqstore.store.sql.parse.statement_values import (
 
 SYSTEM_DATABASE: Final = "information_schema"
 _PUBLIC: Final = ("USE", "SET", "SHOW", "EXPLAIN", "BEGIN", "START", "COMMIT", "ROLLBACK", "UNSET", "SELECT",
-                  "WITH", "(", "HELP", "LOCK", "UNLOCK", "SAVEPOINT", "RELEASE")  # fmt: skip
+                  "WITH", "(", "DO", "HELP", "LOCK", "UNLOCK", "SAVEPOINT", "RELEASE")  # fmt: skip
 _NEEDED: Final[dict[str, str]] = {
     **dict.fromkeys(_PUBLIC, ""),
     **dict.fromkeys(("INSERT", "UPDATE", "DELETE", "MERGE", "LOAD", "TRUNCATE", "CANCEL"), "LOAD"),
     **dict.fromkeys(("PAUSE", "RESUME", "STOP"), "LOAD"),
-    **dict.fromkeys(("ALTER", "OPTIMIZE", "VACUUM", "REORG", "RESTORE"), "ALTER"),
+    **dict.fromkeys(("ALTER", "OPTIMIZE", "VACUUM", "RENAME", "REORG", "RESTORE"), "ALTER"),
     "CANCEL ALTER": "ALTER",
     "CREATE": "CREATE",
     "DROP": "DROP",
@@ -136,7 +136,12 @@ def _needs(privilege: str, statement: object, current: str | None) -> list[_Need
     by_table = isinstance(statement, _BY_TABLE) or getattr(statement, "is_listed_by_table", False)
     found.append(_Need(privilege, *named[0], within=by_table))
     # A table takes the name, or the place, of another one.
-    found += [_Need(privilege, database, name) for name in getattr(statement, "other_tables", ())]
+    found += [
+        _Need(privilege, name.database or current or ALL_DATABASES, name.name)
+        if isinstance(name, TableName)
+        else _Need(privilege, database, name)
+        for name in getattr(statement, "other_tables", ())
+    ]
     found += [_Need(each, *named[0]) for each in getattr(statement, "more_privileges", ())]
     return found
 

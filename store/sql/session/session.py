@@ -77,6 +77,8 @@ class Session:
         warnings: of the statement before.
         last_insert_id: LAST_INSERT_ID() of MySQL: the first value that the last INSERT which generated any
             gave to the AUTO_INCREMENT column.
+        row_count: ROW_COUNT() of MySQL: the rows that the last statement changed, -1 if it returned rows.
+        found_rows: FOUND_ROWS() of MySQL: the rows of the last answer.
         transactions: begins and ends the session's transactions.
         held: what the session keeps between statements.
     """
@@ -116,6 +118,8 @@ class Session:
         self.held = HeldMemory(user)
         self.warnings: tuple[str, ...] = ()
         self.last_insert_id = 0
+        self.row_count = -1
+        self.found_rows = 0
         self.transactions = SessionTransaction(store, self.variables)
         self._clock = clock
         self._group: WorkloadGroup | None = None  # of the running statement
@@ -163,10 +167,20 @@ class Session:
             start = kind.starts[0] if kind.starts[0] in LIMITED else first_word
             with self._changed(settings), self._run_within(start, first_word):
                 result = kind.run(statement, self) or Result()
-        if not isinstance(getattr(statement, "statement", statement), st.ShowWarnings):  # perhaps with WHERE
+        shown = getattr(statement, "statement", statement)  # perhaps with WHERE
+        if not isinstance(shown, (st.ShowWarnings, st.Query)):
             self.warnings = result.warnings
         self.last_insert_id = result.generated_id or self.last_insert_id
+        if result.rows is not None:
+            self.note_answer(len(result.rows))
+        else:
+            self.row_count = result.affected_rows
         return result
+
+    @internal
+    def note_answer(self, rows: int) -> None:
+        """Remembers the number of rows of an answer."""
+        self.row_count, self.found_rows = -1, rows
 
     def _enter(self, statement: object, first_word: str) -> None:
         """Begins or commits the session's transaction, as a statement requires."""
@@ -268,7 +282,8 @@ class Session:
             is_answer: the rows are the answer of a SELECT, which sql_select_limit bounds.
         """
         self._enter(query, "SELECT")
-        self.warnings = ()
+        if self.warnings and not _counts_warnings(query.tree):
+            self.warnings = ()
         with (
             self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
@@ -332,8 +347,15 @@ class Session:
             @cache
             def evaluation() -> EvaluationContext:
                 moment = Moment.at(now, self.variables.zone)
-                user, number = self.user or ROOT, self.server.connection_id
-                return EvaluationContext(moment, self.database, user, number, self.last_insert_id)
+                return EvaluationContext(
+                    moment,
+                    self.database,
+                    self.user or ROOT,
+                    self.server.connection_id,
+                    self.last_insert_id,
+                    self.row_count,
+                    self.found_rows,
+                )
 
             yield QueryContext(
                 versions.open,
@@ -524,6 +546,8 @@ class Session:
             return self.user_variables.get(name.lower())
         if name.lower() in names.LAST_INSERT_ID and scope != "global":
             return str(self.last_insert_id)
+        if name.lower() in names.DIAGNOSTICS and scope != "global":
+            return str(len(self.warnings)) if name.lower() == names.WARNING_COUNT else "0"
         value = self.variables.get(name, is_global=scope == "global")
         return {"true": "1", "false": "0"}.get(value, value)
 
@@ -541,3 +565,8 @@ class Session:
     def moment(self) -> Moment:
         """Returns the present time in the session's time zone."""
         return Moment.at(self._clock(), self.variables.zone)
+
+
+def _counts_warnings(tree: exp.Expr) -> bool:
+    """Returns whether a query reads @@warning_count or @@error_count, and so keeps what it counts."""
+    return any(node.name.lower() in names.DIAGNOSTICS for node in find_all(tree, exp.SessionParameter))

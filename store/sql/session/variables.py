@@ -66,6 +66,11 @@ WORKLOAD_GROUP: Final = "workload_group"
 MAX_ALLOWED_PACKET: Final = "max_allowed_packet"
 SELECT_LIMIT: Final = "sql_select_limit"  # rows of a SELECT without LIMIT
 LAST_INSERT_ID: Final = ("last_insert_id", "identity")  # read as variables too: the value of the function
+WARNING_COUNT: Final = "warning_count"
+DIAGNOSTICS: Final = (
+    WARNING_COUNT,
+    "error_count",
+)  # of the statement before; one that succeeded has no errors
 _CHARACTER_SETS: Final = tuple(
     f"character_set_{of}" for of in ("client", "connection", "database", "filesystem", "results", "server")
 )

@@ -272,6 +272,10 @@ class RenameTable:
         return (self.new_name,)
 
 
+class RenameTables(RenameTable):
+    """RENAME TABLE t TO new_name, of MySQL."""
+
+
 def _parse_rename_table(stream: TokenStream) -> Any:
     """Parses the new name of a table, or the changes of ALTER TABLE that begin with RENAME COLUMN."""
     start = stream.at
@@ -280,7 +284,21 @@ def _parse_rename_table(stream: TokenStream) -> Any:
     if stream.word() == "COLUMN" and stream.kind(1) is not None:
         stream.at = start
         return _parse(stream)
+    if stream.kind(1) is not None:
+        stream.take_one_of("TO", "AS")
     return RenameTable(table, stream.name("its new name, or COLUMN"))
+
+
+def _parse_rename_tables(stream: TokenStream) -> RenameTables:
+    """Parses MySQL's RENAME TABLE of one table."""
+    table = parse_table_name(stream)
+    stream.need("TO")
+    new = parse_table_name(stream)
+    if stream.word() == ",":
+        stream.refuse("RENAME TABLE takes one table; ALTER TABLE a REPLACE WITH TABLE b exchanges two")
+    if new.database not in (None, table.database):
+        stream.refuse(f"a table stays in its database; rename it to {new.name!r} there")
+    return RenameTables(table, new.name)
 
 
 def _run_rename_table(statement: RenameTable, session: Session) -> None:
@@ -323,6 +341,7 @@ KINDS: Final = (
     ),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
     StatementKind(("ALTER TABLE * RENAME",), RenameTable, _parse_rename_table, _run_rename_table),
+    StatementKind(("RENAME TABLE",), RenameTables, _parse_rename_tables, _run_rename_table),
     StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )

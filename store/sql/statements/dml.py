@@ -48,7 +48,7 @@ from seqstore.store.transaction.transaction import Transaction
 from seqstore.store.transaction.transaction_options import DmlOptions
 from seqstore.store.transaction.transaction_table import TransactionTable
 
-_LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN])
+_LITERAL_ENDS: Final = frozenset([TokenType.COMMA, TokenType.R_PAREN, None])  # None: the end of the text
 _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
     TokenType.STRING: lambda text: text,
     TokenType.NULL: lambda _text: None,
@@ -91,17 +91,32 @@ def _parse_insert(stream: TokenStream) -> st.Insert:
     source.need_end()
     stream.at = clause
     stream.need("ON", "DUPLICATE", "KEY", "UPDATE")
-    return replace(statement, on_duplicate=tuple(stream.listed(_parse_assignment)))
+    return replace(statement, on_duplicate=tuple(stream.listed(partial(_parse_assignment, table=table))))
 
 
 def _parse_source(stream: TokenStream, statement: st.Insert) -> st.Insert:
     """Parses the rows: literals, with an alias for ON DUPLICATE KEY UPDATE, or a query."""
     if stream.take_one_of("VALUES", "VALUE"):
-        statement = replace(statement, rows=tuple(stream.listed(_parse_row)))
-        return replace(statement, row_alias=stream.name("an alias")) if stream.take("AS") else statement
+        return _with_alias(stream, replace(statement, rows=tuple(stream.listed(_parse_row))))
+    if statement.columns is None and stream.take("SET"):
+        items = stream.listed(partial(_parse_set_item, table=statement.table))
+        columns, row = (tuple(part) for part in zip(*items, strict=True))
+        return _with_alias(stream, replace(statement, columns=columns, rows=(row,)))
     if stream.word() in QUERY_STARTS:
         return replace(statement, query=parse_query(stream))
     stream.fail("VALUES or SELECT")
+
+
+def _with_alias(stream: TokenStream, statement: st.Insert) -> st.Insert:
+    """Reads the name of the new row, which ON DUPLICATE KEY UPDATE may use."""
+    return replace(statement, row_alias=stream.name("an alias")) if stream.take("AS") else statement
+
+
+def _parse_set_item(stream: TokenStream, table: st.TableName) -> tuple[str, st.Cell]:
+    """Parses `column = value` of INSERT .. SET, whose items are one row."""
+    name = _parse_target(stream, table)
+    stream.need("=")
+    return name, _parse_cell(stream, "AS")
 
 
 def _on_duplicate_at(stream: TokenStream) -> int | None:
@@ -112,8 +127,23 @@ def _on_duplicate_at(stream: TokenStream) -> int | None:
     return None if clause is None else stream.at + clause
 
 
-def _parse_assignment(stream: TokenStream) -> tuple[str, exp.Expr]:
-    name = stream.dotted_name("column name")[-1]
+def _parse_target(stream: TokenStream, table: st.TableName) -> str:
+    """Parses `column`, `table.column` or `database.table.column` of the table that a statement writes."""
+    parts = stream.dotted_name("column name")
+    *database, owner = [part.lower() for part in parts[:-1]] or [table.name.lower()]
+    if owner != table.name.lower() or [*database] not in (
+        [],
+        [(table.database or "".join(database)).lower()],
+    ):
+        raise InvalidInputError(
+            f"Unknown column '{'.'.join(parts)}' in the field list; the statement writes {table.name}",
+            kind="unknown_column",
+        )
+    return parts[-1]
+
+
+def _parse_assignment(stream: TokenStream, table: st.TableName) -> tuple[str, exp.Expr]:
+    name = _parse_target(stream, table)
     stream.need("=")
     return name, stream.expression()
 
@@ -129,10 +159,11 @@ def _parse_row(stream: TokenStream) -> tuple[st.Cell, ...]:
     return () if stream.take("(", ")") else tuple(stream.enclosed(_parse_cell))
 
 
-def _parse_cell(stream: TokenStream) -> st.Cell:
-    """Reads a literal from its token, without sqlglot, which parses other expressions."""
+def _parse_cell(stream: TokenStream, *stops: str) -> st.Cell:
+    """Reads a literal from its token, without sqlglot, which parses other expressions, up to a stop."""
     is_negative = stream.kind() is TokenType.DASH
-    if stream.kind(1 + is_negative) in _LITERAL_ENDS:
+    is_literal = stream.kind(1 + is_negative) in _LITERAL_ENDS or stream.word(1 + is_negative) in stops
+    if is_literal and stream.kind(is_negative) is not None:
         token = stream.tokens[stream.at + is_negative]
         kind = token.token_type
         if kind is TokenType.NUMBER:
@@ -147,7 +178,12 @@ def _parse_cell(stream: TokenStream) -> st.Cell:
         if not is_negative and kind in _LITERALS:
             stream.at += 1
             return _LITERALS[kind](token.text)
-    return stream.expression()
+    start = stream.at
+    value = stream.expression(*stops)
+    if isinstance(value, exp.Alias):
+        stream.at = start
+        stream.fail("a value without an alias")
+    return value
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:

@@ -21,7 +21,8 @@ from seqstore.store.schema.column import hidden_name
 from seqstore.store.sql.evaluate.select import QueryContext, explain_query
 from seqstore.store.sql.parse.query_parser import parse_select
 from seqstore.store.sql.parse.sqlglot_adapter import exp
-from seqstore.store.sql.parse.statement_values import DmlStatement, Insert, IntoOutfile, Query
+from seqstore.store.sql.parse.statement_values import Describe, DmlStatement, Insert, IntoOutfile, Query
+from seqstore.store.sql.parse.table_parser import parse_table_name
 from seqstore.store.sql.parse.tokens import TokenStream
 from seqstore.store.sql.result import Result, text_rows
 from seqstore.store.sql.session.places import require_place
@@ -64,9 +65,16 @@ class Explain:
     statement: Any
 
 
-def _parse_explain(stream: TokenStream) -> Explain:
+def _parse_explain(stream: TokenStream) -> Any:
+    if stream.word() == "ANALYZE":
+        stream.refuse(
+            "EXPLAIN ANALYZE is not supported: EXPLAIN shows the plan, /metrics what statements took"
+        )
     stream.take_one_of(*_LEVELS)
     stream.take("PLAN")
+    count = len(stream.tokens) - stream.at
+    if count == 1 or (count == 3 and stream.word(1) == "."):
+        return Describe(parse_table_name(stream))  # as in MySQL
     # The explained statement has a stream of its own, with the offsets of the whole text.
     inner = TokenStream(stream.text, stream.tokens[stream.at :], stream.end)
     if not inner.tokens:

@@ -168,6 +168,10 @@ _LISTS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "EVENTS": (("Db", "Name", "Definer", "Status"), ()),
     "PROCEDURE STATUS": (("Db", "Name", "Type", "Definer"), ()),
     "FUNCTION STATUS": (("Db", "Name", "Type", "Definer"), ()),
+    "PROFILES": (("Query_ID", "Duration", "Query"), ()),
+    # There is no binary log and no replication by it.
+    "MASTER STATUS": (("File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB", "Executed_Gtid_Set"), ()),
+    "SLAVE STATUS": (("Slave_IO_State", "Master_Host", "Master_User", "Master_Port"), ()),
 }  # fmt: skip
 _HOST: Final = "127.0.0.1"
 _SAME: Final = {"CHARACTER SET": "CHARSET", "GLOBAL STATUS": "STATUS", "SESSION STATUS": "STATUS",
@@ -227,12 +231,18 @@ def _both(*words: str) -> tuple[str, ...]:
 
 
 def _parse_warnings(stream: TokenStream) -> ShowWarnings:
-    is_errors = stream.word(-1) == "ERRORS"
-    return ShowWarnings(is_errors, *parse_limit(stream))
+    if stream.word(-1) == "COUNT":
+        stream.need("(", "*", ")")
+        what = stream.take_one_of("WARNINGS", "ERRORS") or stream.fail("WARNINGS or ERRORS")
+        return ShowWarnings(what == "ERRORS", is_count=True)
+    return ShowWarnings(stream.word(-1) == "ERRORS", *parse_limit(stream))
 
 
 def _warnings(statement: ShowWarnings, session: Session) -> Result:
     told = () if statement.is_errors else session.warnings
+    if statement.is_count:
+        name = "error_count" if statement.is_errors else names.WARNING_COUNT
+        return text_rows([f"@@session.{name}"], [(str(len(told)),)])
     rows = text_rows(["Level", "Code", "Message"], [("Warning", "1105", text) for text in told]).rows
     assert rows is not None
     return Result(rows.slice(statement.offset, statement.limit))
@@ -250,5 +260,10 @@ KINDS: Final = (
     StatementKind(_both("PROCESSLIST"), ShowProcesses, _parse_processes, _processes),
     StatementKind(tuple(f"SHOW {name}" for name in [*_LISTS, *_SAME]), ShowList, _parse_list, _list),
     StatementKind(("KILL",), Kill, _parse_kill, _kill),
-    StatementKind(("SHOW WARNINGS", "SHOW ERRORS"), ShowWarnings, _parse_warnings, _warnings),
+    StatementKind(
+        ("SHOW WARNINGS", "SHOW ERRORS", "SHOW COUNT"),
+        ShowWarnings,
+        _parse_warnings,
+        _warnings,
+    ),
 )

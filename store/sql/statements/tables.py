@@ -99,13 +99,15 @@ def _create(statement: st.CreateTable, session: Session) -> None:
 
 
 def _parse_drop(stream: TokenStream) -> st.DropTable:
-    table = st.DropTable(if_exists=stream.take("IF", "EXISTS"), table=parse_table_name(stream))
-    stream.take("FORCE")
-    return table
+    if_exists = stream.take("IF", "EXISTS")
+    first, *others = stream.listed(parse_table_name)
+    stream.take_one_of("FORCE", "RESTRICT", "CASCADE")
+    return st.DropTable(first, if_exists, tuple(others))
 
 
 def _drop(statement: st.DropTable, session: Session) -> None:
-    session.store.drop_table(session.full_name(statement.table), if_exists=statement.if_exists)
+    tables = [statement.table, *statement.other_tables]
+    session.store.drop_tables(map(session.full_name, tables), if_exists=statement.if_exists)
 
 
 def _parse_describe(stream: TokenStream) -> st.Describe:

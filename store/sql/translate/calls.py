@@ -63,6 +63,8 @@ class EvaluationContext:
     user: str = "root"
     connection_id: int = 0
     last_insert_id: int = 0
+    row_count: int = -1
+    found_rows: int = 0
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Expr:

@@ -196,7 +196,7 @@ def _group_concat(name: str, arguments: list[exp.Expr], _context: EvaluationCont
 def _session(name: str, _arguments: list[exp.Expr], context: EvaluationContext) -> exp.Expr:
     if name in ("database", "schema"):
         return exp.Literal.string(context.database) if context.database else exp.null()
-    if name in ("connection_id", "last_insert_id"):
+    if name in ("connection_id", "found_rows", "last_insert_id", "row_count"):
         return exp.Literal.number(getattr(context, name))
     if name == "current_catalog":
         return exp.Literal.string("internal")
@@ -399,8 +399,9 @@ def _exploded(name: str, arguments: list[exp.Expr], _context: EvaluationContext)
 
 _SPECIAL: Final[dict[str, Counted]] = {
     **DATE_FUNCTIONS,
-    **dict.fromkeys(("connection_id", "current_catalog", "current_user", "database", "last_insert_id",
-                     "schema", "session_user", "user", "version"), (_session, (0,))),
+    **dict.fromkeys(("connection_id", "current_catalog", "current_user", "database", "found_rows",
+                     "last_insert_id", "row_count", "schema", "session_user", "user", "version"),
+                    (_session, (0,))),
     "elt": (_elt, ()),
     "regexp_extract": (_regexp_extract, (2, 3)),
     "field": (_field, ()),

@@ -42,6 +42,10 @@ from seqstore.store.types.column_types import parse_type
 _WIDER: Final = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT"}
 _FORBIDDEN: Final = (exp.DDL, exp.DML, exp.Command, exp.Into, exp.Lock, exp.Pivot, exp.Placeholder, exp.Set,
                      exp.Show, exp.Drop, exp.Alter, exp.JSONTable, exp.XMLTable)  # fmt: skip
+_NO_ROW_LOCKS: Final = (
+    "SELECT .. FOR UPDATE, FOR SHARE and LOCK IN SHARE MODE are not supported: rows are not locked; of two "
+    "transactions that change what the other one read, the second fails with error 1213 and can run again"
+)
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
 _DECIMAL_DIGITS: Final = 20
@@ -141,8 +145,11 @@ def check(tree: exp.Expr) -> None:
             continue
         check_known(node)
         if isinstance(node, _FORBIDDEN):
-            words = "FOR UPDATE" if isinstance(node, exp.Lock) else type(node).__name__.upper()
-            raise InvalidInputError(f"a query may not hold {words}", kind="not_supported")
+            if isinstance(node, exp.Lock):
+                raise InvalidInputError(_NO_ROW_LOCKS, kind="not_supported")
+            raise InvalidInputError(
+                f"a query may not hold {type(node).__name__.upper()}", kind="not_supported"
+            )
         if isinstance(node, exp.PropertyEQ) and isinstance(node.this, exp.Parameter):
             raise InvalidInputError(
                 f"@{node.this.name} := .. is not supported within a statement; assign the variable by "
@@ -156,8 +163,10 @@ def check(tree: exp.Expr) -> None:
     for select in find_all(tree, exp.Select):
         if not select.expressions:
             raise InvalidInputError("expected a select list after SELECT", kind="syntax")
-        if select.args.get("into") or select.args.get("locks"):
-            raise InvalidInputError("SELECT ... INTO and FOR UPDATE are not supported", kind="not_supported")
+        if select.args.get("locks"):
+            raise InvalidInputError(_NO_ROW_LOCKS, kind="not_supported")
+        if select.args.get("into"):
+            raise InvalidInputError("SELECT ... INTO is not supported", kind="not_supported")
 
 
 def name_columns(tree: exp.Query, relations: list[Relation], *, show_hidden: bool) -> None:

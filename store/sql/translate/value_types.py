@@ -52,11 +52,11 @@ _RESULTS_TEXT: Final = {
         bit_length bitlength bit_shift_left bit_shift_right bit_test bitwisecount cardinality char_length
         character_length connection_id count count_substrings countequal countif crc32 cumedist dateDiff
         datediff day day_of_week day_of_year dayofmonth dayofweek dayofyear denserank extract field
-        find_in_set get_json_bigint get_json_int grouping groupingid hour instr json_extract_bigint
+        find_in_set found_rows get_json_bigint get_json_int grouping groupingid hour instr json_extract_bigint
         json_extract_int json_length json_valid last_insert_id length octet_length locate map_size microsecond
         microsecond_timestamp millisecond_timestamp minute month multi_distinct_count ndv ntile ord
-        period_add period_diff quarter rank regexp_count rownumber second second_timestamp sign size strcmp
-        strposition time_to_sec timestampdiff to_days unicode week week_of_year weekday
+        period_add period_diff quarter rank regexp_count row_count rownumber second second_timestamp sign size
+        strcmp strposition time_to_sec timestampdiff to_days unicode week week_of_year weekday
         weekofyear width_bucket year year_of_week yearofweek yearweek
     """,
     "DOUBLE": """

@@ -254,7 +254,8 @@ def run_delete(
     """Runs a DELETE on a table of `schema`, as `row_change.run_change` does."""
     where = tree.args.get("where")
     is_limited = tree.args.get("limit") is not None
-    if not is_limited and (where is None or _is_always_true(where.this, open_query)):
+    is_narrowed = is_limited or bool(tree.this.args.get("joins"))  # MySQL's DELETE t FROM t JOIN .. ON ..
+    if not is_narrowed and (where is None or _is_always_true(where.this, open_query)):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
     is_joined = has_sources(tree)
     select = _select(tree, key_columns(schema, tree.this.alias_or_name), tree.args.get("using") or [])

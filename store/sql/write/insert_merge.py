@@ -51,7 +51,7 @@ def run_insert_merge(
             kind="missing_column",
         )
     alias = opened.name.partition(".")[2]
-    updated = _assignments(statement, schema, alias)
+    updated = _assignments(statement, schema, opened.name)
     own = [name for name, value in updated.items() if value == _given(name)]
     rows = _one_per_key(rows, statement, schema, may_repeat=len(own) == len(updated))
     if not len(rows):
@@ -77,9 +77,13 @@ def _given(name: str) -> exp.Expr:
     return exp.column(name, table=_SOURCE, quoted=True)
 
 
-def _assignments(statement: Insert, schema: TableSchema, alias: str) -> dict[str, exp.Expr]:
+def _assignments(statement: Insert, schema: TableSchema, full_name: str) -> dict[str, exp.Expr]:
     """Returns column -> value: VALUES(c) and columns of the row alias are the inserted row's, others the
-    stored row's."""
+    stored row's.
+
+    Raises:
+        InvalidInputError: a column is assigned twice, or a value names another table or has a subquery.
+    """
     found: dict[str, exp.Expr] = {}
     for name, tree in statement.on_duplicate:
         if tree.find(exp.Query):
@@ -92,12 +96,12 @@ def _assignments(statement: Insert, schema: TableSchema, alias: str) -> dict[str
         if canonical in found:
             raise InvalidInputError(f"column {name!r} is assigned twice", kind="duplicate_column")
         value = with_default(tree, schema, canonical)
-        found[canonical] = value.transform(_resolved, schema, alias, (statement.row_alias or "").lower())
+        found[canonical] = value.transform(_resolved, schema, full_name, (statement.row_alias or "").lower())
     # The key of the two rows is one: ORMs assign every column, k = VALUES(k) too.
     return {name: value for name, value in found.items() if name not in schema.key or value != _given(name)}
 
 
-def _resolved(node: exp.Expr, schema: TableSchema, alias: str, row_alias: str) -> exp.Expr:
+def _resolved(node: exp.Expr, schema: TableSchema, full_name: str, row_alias: str) -> exp.Expr:
     if isinstance(node, exp.Anonymous) and node.name.upper() == "VALUES" and len(node.expressions) == 1:
         column = schema.find(node.expressions[0].name)
         return _given(column.name if column is not None else node.expressions[0].name)
@@ -105,8 +109,16 @@ def _resolved(node: exp.Expr, schema: TableSchema, alias: str, row_alias: str) -
         return node
     column = schema.find(node.name)
     name = column.name if column is not None else node.name
-    if node.table and node.table.lower() == row_alias:
+    qualifier = ".".join(part.name for part in node.parts[:-1]).lower()
+    if qualifier and qualifier == row_alias:
         return _given(name)
+    alias = full_name.partition(".")[2]
+    if qualifier not in ("", alias.lower(), full_name.lower()):
+        raise InvalidInputError(
+            f"Unknown column '{qualifier}.{node.name}' in ON DUPLICATE KEY UPDATE; VALUES({node.name}) is "
+            f"the value of the new row, {alias}.{node.name} that of the stored one",
+            kind="unknown_column",
+        )
     return exp.column(name, table=alias, quoted=True)
 
 

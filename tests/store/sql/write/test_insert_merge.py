@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -266,3 +267,37 @@ def test_a_row_of_defaults_alone(session: Session, rows: Run) -> None:
         list(session.execute("INSERT INTO t () VALUES ()"))
     with pytest.raises(InvalidInputError, match="expected 1 values, found 0 in row 1"):
         list(session.execute("INSERT INTO t (k) VALUES ()"))
+
+
+@pytest.mark.parametrize(
+    ("text", "column"),
+    [
+        ("INSERT INTO plain VALUES (1, 5) ON DUPLICATE KEY UPDATE v = nw.v", "nw.v"),
+        ("INSERT INTO plain VALUES (1, 5) AS n ON DUPLICATE KEY UPDATE v = n.v + m.v", "m.v"),
+        ("INSERT INTO plain VALUES (1, 5) ON DUPLICATE KEY UPDATE v = other.plain.v", "other.plain.v"),
+        ("INSERT INTO plain SELECT 1 AS k, 5 AS v FROM plain AS s ON DUPLICATE KEY UPDATE v = s.v", "s.v"),
+        ("INSERT INTO plain VALUES (1, 5) ON DUPLICATE KEY UPDATE s.v = 3", "s.v"),
+        ("INSERT INTO db.plain VALUES (1, 5) ON DUPLICATE KEY UPDATE other.plain.v = 3", "other.plain.v"),
+        ("INSERT INTO plain SET k = 1, s.v = 3", "s.v"),
+    ],
+)
+def test_a_column_of_another_table_is_unknown(session: Session, text: str, column: str) -> None:
+    """It was taken for the column of the stored row: a misspelled alias kept the stored value."""
+    run(session, "CREATE TABLE plain (k INT, v INT) UNIQUE KEY(k); INSERT INTO plain VALUES (1, 2)")
+    with pytest.raises(InvalidInputError, match=f"Unknown column '{re.escape(column)}' in ") as raised:
+        run(session, text)
+    assert raised.value.kind == "unknown_column"
+    assert run(session, "SELECT * FROM plain") == [(1, 2)]
+
+
+@pytest.mark.parametrize("name", ["v", "plain.v", "db.plain.v", "PLAIN.V"])
+def test_a_column_of_the_table_has_its_names(session: Session, name: str) -> None:
+    run(session, "CREATE TABLE plain (k INT, v INT) UNIQUE KEY(k); INSERT INTO plain VALUES (1, 2)")
+    run(session, f"INSERT INTO plain VALUES (1, 5) ON DUPLICATE KEY UPDATE {name} = {name} + VALUES(v)")
+    assert run(session, "SELECT * FROM plain") == [(1, 7)]
+
+
+def test_a_value_has_no_alias(session: Session) -> None:
+    run(session, "CREATE TABLE plain (k INT, v INT) UNIQUE KEY(k)")
+    with pytest.raises(InvalidInputError, match="expected a value without an alias, found '5'"):
+        run(session, "INSERT INTO plain VALUES (1, 5 AS v)")
