@@ -46,6 +46,11 @@ _MISTAKES: Final = tuple(
             "unknown column {0!r} in the query",
         ),
         (
+            r"Referenced column (\S+) not found in FROM clause",
+            "unknown_column",
+            "unknown column {0!r} in the query",
+        ),
+        (
             r"(?:Values list|Table) \"(.*?)\" does not have a column named \"(.*?)\"",
             "unknown_column",
             "unknown column '{0}.{1}' in the query",

@@ -34,6 +34,7 @@ from seqstore.store.sql.translate.relations import (
     Readable,
     Relation,
     Version,
+    check_databases,
     choose_columns,
     find_relations,
     grouped_columns,
@@ -101,13 +102,13 @@ def _plan(
     kept = kept_plan(query, context.open_snapshot, **options)
     if kept is not None:
         return query.tree, [kept[0]], kept[1]
-    tree = _checked(query)
+    tree = _checked(query, context)
     try:
         relations = find_relations(tree, context.open_snapshot, context.open_function)
     except InvalidInputError as error:
         if error.kind != IS_VIEW:  # views are looked up only where a name is no table
             raise
-        tree = _checked(query)
+        tree = _checked(query, context)
         found = expand_views(tree, context.find_view)
         if views is not None:
             views += found
@@ -121,11 +122,13 @@ def _plan(
     return tree, relations, plan
 
 
-def _checked(query: Query) -> exp.Query:
+def _checked(query: Query, context: QueryContext) -> exp.Query:
     tree = copy_tree(query.tree)
     if query.shape is None or _CHECKED not in query.shape:
         check(tree)
-        if query.shape is not None:  # it consists of nodes that are checked without regard to literals
+        names_databases = check_databases(tree, lambda: context.evaluation().database)
+        # The shape has only nodes that are checked without regard to literals, and to the current database.
+        if query.shape is not None and not names_databases:
             query.shape[_CHECKED] = True
     name_answers(tree, query.headings)
     return tree

@@ -12,9 +12,9 @@ from seqstore.store.ddl import column_changes
 from seqstore.store.ddl.alter import Change
 from seqstore.store.ddl.column_order import Place, order_columns
 from seqstore.store.ddl.drop_feature import drop_feature
-from seqstore.store.errors import bad_property
+from seqstore.store.errors import InvalidInputError, bad_property
 from seqstore.store.schema.column import Column
-from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp
+from seqstore.store.sql.parse.sqlglot_adapter import TokenType, exp, find_all
 from seqstore.store.sql.parse.statement_values import TableName
 from seqstore.store.sql.parse.table_parser import (
     parse_column,
@@ -200,6 +200,13 @@ def _parse_constraint(stream: TokenStream) -> AddConstraint:
 
 def _run_constraint(statement: AddConstraint, session: Session) -> None:
     table = session.table(statement.table)
+    for column in find_all(statement.condition, exp.Column):
+        if column.table.lower() not in ("", statement.table.name.lower()):
+            raise InvalidInputError(
+                f"unknown column '{column.table}.{column.name}' in the constraint; it tests rows of "
+                f"{statement.table.name}",
+                kind="unknown_column",
+            )
     expression = check_expression(statement.condition, table.schema)
     table_changes.add_constraint(table, statement.name, statement.sql, expression)
 

@@ -128,15 +128,12 @@ def _on_duplicate_at(stream: TokenStream) -> int | None:
 
 
 def _parse_target(stream: TokenStream, table: st.TableName) -> str:
-    """Parses `column`, `table.column` or `database.table.column` of the table that a statement writes."""
+    """Parses a column of the table that a statement writes, behind the table's name as written there."""
     parts = stream.dotted_name("column name")
-    *database, owner = [part.lower() for part in parts[:-1]] or [table.name.lower()]
-    if owner != table.name.lower() or [*database] not in (
-        [],
-        [(table.database or "".join(database)).lower()],
-    ):
+    owner = ".".join(parts[:-1]).lower()
+    if owner not in ("", table.name.lower(), str(table).lower()):
         raise InvalidInputError(
-            f"Unknown column '{'.'.join(parts)}' in the field list; the statement writes {table.name}",
+            f"Unknown column '{'.'.join(parts)}' in the field list; the statement writes {table}",
             kind="unknown_column",
         )
     return parts[-1]

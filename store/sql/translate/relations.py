@@ -198,6 +198,32 @@ def find_relations(
     return found
 
 
+def check_databases(tree: exp.Expr, current: Callable[[], str | None]) -> bool:
+    """Checks the databases that qualify columns, and returns whether there is one.
+
+    Args:
+        current: returns the database of tables that are named without one.
+
+    Raises:
+        InvalidInputError: the table of that name is in another database.
+    """
+    qualified = [column for column in find_all(tree, exp.Column) if column.args.get("db")]
+    if not qualified:
+        return False
+    places: dict[str, set[str]] = {}
+    for table in find_all(tree, exp.Table):
+        places.setdefault(table.alias_or_name.lower(), set()).add((table.db or current() or "").lower())
+    for column in qualified:
+        found = places.get(column.table.lower())
+        if found and column.db.lower() not in found:
+            raise InvalidInputError(
+                f"unknown table '{column.db}.{column.table}' before a column of the query; there is "
+                f"'{min(found)}.{column.table}'",
+                kind="unknown_column",
+            )
+    return True
+
+
 def nodes_by_relation(tree: exp.Expr, count: int) -> list[list[exp.Table]]:
     """Finds the tables of each of the first relations, in the order of `find_relations`.
 

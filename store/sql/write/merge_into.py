@@ -150,7 +150,7 @@ def _clause_write(
 ) -> _ClauseWrite:
     opened, then, match = merge.opened, clause.args["then"], clause_match(clause)
     if match is Match.NOT_MATCHED:
-        names, items = merge.starred_row() if _is_starred(then) else _inserted(then, merge.schema)
+        names, items = merge.starred_row() if _is_starred(then) else _inserted(then, merge)
         unmatched = exp.and_(exp.Not(this=is_present(merge.alias)), where)
         rows = read_rows(merge.joined(items, "LEFT", unmatched), names, open_query, merge.schema)
         return _ClauseWrite(match, opened.upsert, rows)
@@ -186,10 +186,16 @@ def _is_starred(then: exp.Expr) -> bool:
     return any(isinstance(item, exp.Star) for item in items)
 
 
-def _inserted(then: exp.Expr, schema: TableSchema) -> tuple[list[str], list[exp.Expr]]:
+def _inserted(then: exp.Expr, merge: _MergeJoin) -> tuple[list[str], list[exp.Expr]]:
     """Returns columns and values of an INSERT clause (I3)."""
+    schema = merge.schema
     items = list(then.expression.expressions) if then.expression is not None else []
     listed = [column.name for column in then.this.expressions]
+    for column in then.this.expressions:
+        if isinstance(column, exp.Column) and column.table and column.table.lower() != merge.alias.lower():
+            raise InvalidInputError(
+                f"unknown column in target table: {column.table}.{column.name}", kind="unknown_column"
+            )
     names = list(schema.names) if listed == [EVERY_COLUMN] else listed
     for name in names:
         if schema.find(name) is None and not name.startswith("__"):

@@ -25,7 +25,7 @@ class TestInsertSet:
         [
             ("INSERT INTO t SET k = 1, v = 2", (1, 2)),
             ("INSERT INTO t SET v = 1 + 1, t.k = 1", (1, 2)),
-            ("INSERT INTO t SET db.t.k = -1, v = NULL", (-1, None)),
+            ("INSERT INTO db.t SET db.t.k = -1, v = NULL", (-1, None)),
             ("INSERT INTO t SET k = 1", (1, 7)),
             ("INSERT INTO t SET k = 1, v = DEFAULT", (1, 7)),
             ("INSERT IGNORE INTO t SET k = 1, v = 2", (1, 2)),

@@ -293,7 +293,7 @@ def test_a_column_of_another_table_is_unknown(session: Session, text: str, colum
 @pytest.mark.parametrize("name", ["v", "plain.v", "db.plain.v", "PLAIN.V"])
 def test_a_column_of_the_table_has_its_names(session: Session, name: str) -> None:
     run(session, "CREATE TABLE plain (k INT, v INT) UNIQUE KEY(k); INSERT INTO plain VALUES (1, 2)")
-    run(session, f"INSERT INTO plain VALUES (1, 5) ON DUPLICATE KEY UPDATE {name} = {name} + VALUES(v)")
+    run(session, f"INSERT INTO db.plain VALUES (1, 5) ON DUPLICATE KEY UPDATE {name} = {name} + VALUES(v)")
     assert run(session, "SELECT * FROM plain") == [(1, 7)]
 
 
