@@ -31,6 +31,7 @@ from seqstore.store.catalog.accounts import Account
 from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError, UnavailableError
 from seqstore.store.runtime.memory_limit import out_of_memory
 from seqstore.store.sql import Session
+from seqstore.store.sql.evaluate.answer_origins import Origin
 from seqstore.store.sql.parse.statement_values import Query, TableName, UseDatabase
 from seqstore.store.sql.result import Result
 from seqstore.store.sql.session.running_statement import LONG_TEXT
@@ -38,7 +39,7 @@ from seqstore.store.sql.session.variables import MAX_ALLOWED_PACKET, WAIT_TIMEOU
 from seqstore.store.sql.translate.functions import SERVER_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _log: Final = logging.getLogger(__name__)
 _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
@@ -322,8 +323,9 @@ class Connection:
         """Runs one statement of the text of an event, and sends its result."""
         with self.session.running(event.statement):
             if isinstance(statement, Query):
-                with self.session.stream(statement, is_answer=True) as reader:
-                    event.rows_read = self._rows(reader, more, is_binary=is_binary)
+                origins: list[Origin | None] = []
+                with self.session.stream(statement, is_answer=True, origins=origins) as reader:
+                    event.rows_read = self._rows(reader, more, origins, is_binary=is_binary)
                 self.session.note_answer(event.rows_read)
                 return
             event.label = str(getattr(statement, "label", None) or "")
@@ -333,7 +335,7 @@ class Connection:
             self._ok(result, more)
             return
         with result.rows.to_reader() as reader:
-            event.rows_read = self._rows(reader, more, is_binary=is_binary)
+            event.rows_read = self._rows(reader, more, (), is_binary=is_binary)
 
     @contextlib.contextmanager
     def _audited(self, name: str, text: str = "", *, user: str = "") -> Iterator[Event]:
@@ -354,12 +356,19 @@ class Connection:
             finally:
                 event.bytes_sent = self._channel.bytes_sent - sent
 
-    def _rows(self, reader: pa.RecordBatchReader, more: int, *, is_binary: bool) -> int:
-        """Sends the rows of a result; returns how many."""
+    def _rows(
+        self, reader: pa.RecordBatchReader, more: int, origins: Sequence[Origin | None], *, is_binary: bool
+    ) -> int:
+        """Sends the rows of a result; returns how many.
+
+        Args:
+            origins: of its columns; of another number where they are not known.
+        """
         count = 0
         self._channel.write(wire.lenenc(len(reader.schema)))
-        for field in reader.schema:
-            self._channel.write(column_definition(field))
+        known = origins if len(origins) == len(reader.schema) else [None] * len(reader.schema)
+        for field, origin in zip(reader.schema, known, strict=True):
+            self._channel.write(column_definition(field, origin, self.session.database or ""))
         self._eof(more)
         for batch in reader:
             send_rows(self._channel, batch, is_binary=is_binary)
@@ -398,7 +407,8 @@ class Connection:
             self.session.require("SELECT", self.session.full_name(table))
             schema = self.session.table(table).schema
         for field in schema.arrow:
-            self._channel.write(column_definition(field, table=name) + b"\xfb")
+            origin = Origin(name, "", name, field.name, field.name in schema.key, not field.nullable)
+            self._channel.write(column_definition(field, origin, self.session.database or "") + b"\xfb")
         self._eof()
 
     def _reset(self, _data: bytes) -> None:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqstore.cli.mysql import wire
+from seqstore.store.sql.evaluate.answer_origins import Origin
 from seqstore.store.types.cast import try_cast
 from seqstore.store.types.column_types import parse_type
 from seqstore.store.types.fraction_digits import datetime_texts, fraction_digits_of
@@ -32,7 +33,9 @@ _FEW_ROWS: Final = 16
 _BINARY_CHARSET: Final = 63
 _UTF8_CHARSET: Final = 45
 _NOT_NULL_FLAG: Final = 0x1
+_KEY_FLAGS: Final = 0x4002  # of the primary key, and a part of a key
 _BINARY_FLAG: Final = 0x80
+_GENERATED_FLAG: Final = 0x200
 _NUMBER_FLAG: Final = 0x8000
 _SOME_MOMENT: Final = datetime(2000, 1, 1)
 _STRING: Final = parse_type("STRING")
@@ -57,15 +60,26 @@ _NUMBERS: Final[dict[pa.DataType, tuple[int, int, str]]] = {
 _DECIMAL_TYPE, _DATE_TYPE, _DATETIME_TYPE, _TEXT_TYPE, _BLOB_TYPE = 0xF6, 0x0A, 0x0C, 0xFD, 0xFC
 
 
-def column_definition(field: pa.Field, database: str = "", table: str = "") -> bytes:
-    """Returns the packet that describes one column."""
+def column_definition(field: pa.Field, origin: Origin | None = None, database: str = "") -> bytes:
+    """Returns the packet that describes one column.
+
+    Args:
+        origin: of the column, None for one that is computed.
+        database: the current one.
+    """
     kind, width, decimals, flags, charset = _described(field.type)
     digits = fraction_digits_of(field)
     if digits is not None:
         width, decimals = 19 + (digits + 1 if digits else 0), digits
-    if not field.nullable:
+    if not field.nullable or (origin is not None and origin.is_required):
         flags |= _NOT_NULL_FLAG
-    names = (wire.text(part) for part in ("def", database, table, table, field.name, field.name))
+    of = ("", "", "")
+    own_name = field.name
+    if origin is not None:
+        of = (origin.database or database if origin.table else "", origin.alias, origin.table)
+        own_name = origin.column if origin.table else ""
+        flags |= _KEY_FLAGS * origin.is_key | _GENERATED_FLAG * origin.is_generated
+    names = (wire.text(part) for part in ("def", *of, field.name, own_name))
     return (
         b"".join(names)
         + b"\x0c"

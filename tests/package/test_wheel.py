@@ -30,7 +30,7 @@ HERE = Path(__file__).parent
 SOURCES = ("README.md", "LICENSE", "pyproject.toml", ".package", "store", "loaders", "cli", "conf")
 # Public methods that only other modules of the engine call.
 OF_THE_ENGINE = {
-    Store: {"table_of_id", "maintainer"},
+    Store: {"drop_tables", "table_of_id", "maintainer"},
     Table: {
         *("advance", "checks", "hold", "hold_of_moment", "kept_versions", "lease"),
         *("maintainer", "meets_conflicts"),
@@ -44,7 +44,16 @@ OF_THE_ENGINE = {
     },
     Session: {
         *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
-        *("columns_of", "find_view", "require_admin", "require_within", "sees_user", "stream", "table"),
+        *(
+            "columns_of",
+            "find_view",
+            "note_answer",
+            "require_admin",
+            "require_within",
+            "sees_user",
+            "stream",
+            "table",
+        ),
         *("parse", "schema", "table_filter", "tables_of", "within", "workload_group", "working"),
     },
 }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from seqstore.store.read.snapshot import Snapshot
 from seqstore.store.runtime import memory_limit
 from seqstore.store.schema.column import Column
 from seqstore.store.schema.partitions import matching
+from seqstore.store.sql.evaluate.answer_origins import Origin, answer_origins, kept_origins
 from seqstore.store.sql.evaluate.column_copies import TABLE, ColumnCopies, Copy
 from seqstore.store.sql.evaluate.connections import Connection
 from seqstore.store.sql.evaluate.copied_relations import CopiedRelations, CopyChangedError, scan_of
@@ -75,6 +77,7 @@ class QueryContext:
         logged: the transaction's tables whose reads count for conflicts, by `id` of the snapshot.
         uses_copies: queries may read copies of columns, and have some made.
         known_copies: returns the copies that a query would read, without a connection for it.
+        origins: receives the origins of the columns of the outermost query, None where they are not wanted.
     """
 
     open_snapshot: Callable[[TableName, Version, str], Readable]
@@ -88,6 +91,7 @@ class QueryContext:
     logged: Mapping[int, TransactionTable] = field(default_factory=dict)
     uses_copies: bool = True
     known_copies: Callable[[], ColumnCopies | None] = lambda: None
+    origins: list[Origin | None] | None = None
 
 
 def _plan(
@@ -172,6 +176,9 @@ def _check_views(views: list[str], context: QueryContext) -> None:
 @contextmanager
 def _opened(query: Query, context: QueryContext, views: list[str]) -> Iterator[pa.RecordBatchReader]:
     tree, relations, scan_only = _plan(query, context, views)
+    if context.origins is not None:
+        find = answer_origins if views else partial(kept_origins, query)
+        context.origins[:] = find(tree, relations, show_hidden=context.show_hidden)
     for relation in relations if context.logged else ():
         table = context.logged.get(id(relation.snapshot))
         if table is not None and relation.keys is not None:

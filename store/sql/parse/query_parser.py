@@ -198,8 +198,10 @@ def _settle_target(tree: exp.Delete) -> None:
     2. `DELETE t FROM t JOIN ..`: the first table is the target as it stands.
     3. `DELETE t FROM s JOIN t ON ..` with inner joins only: the other tables go to USING, and ON to WHERE.
     """
-    using, target = tree.args.get("using") or [], tree.this
     named = tree.args.get("tables") or []
+    if not isinstance(tree.this, exp.Table) and named:  # behind WITH, where FROM may be missing
+        tree.set("this", named[0])
+    using, target = tree.args.get("using") or [], tree.this
     if (
         using
         and isinstance(using[0], exp.Table)

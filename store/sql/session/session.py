@@ -21,6 +21,7 @@ from seqstore.store.runtime.held_memory import HeldMemory
 from seqstore.store.runtime.internal import internal
 from seqstore.store.schema.table_schema import TableSchema
 from seqstore.store.sql.evaluate import table_functions
+from seqstore.store.sql.evaluate.answer_origins import Origin
 from seqstore.store.sql.evaluate.connections import MemoryShare, QueryConnection
 from seqstore.store.sql.evaluate.select import QueryContext, open_query
 from seqstore.store.sql.parse import statement_values as st
@@ -275,11 +276,14 @@ class Session:
 
     @contextmanager
     @internal
-    def stream(self, query: st.Query, *, is_answer: bool = False) -> Iterator[pa.RecordBatchReader]:
+    def stream(
+        self, query: st.Query, *, is_answer: bool = False, origins: list[Origin | None] | None = None
+    ) -> Iterator[pa.RecordBatchReader]:
         """Runs a query, whose rows are computed while they are read; its versions are held until then.
 
         Args:
             is_answer: the rows are the answer of a SELECT, which sql_select_limit bounds.
+            origins: receives where the columns come from; it stays empty where that is not known.
         """
         self._enter(query, "SELECT")
         if self.warnings and not _counts_warnings(query.tree):
@@ -287,7 +291,7 @@ class Session:
         with (
             self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
-            self.query_context(trees=[query.tree]) as context,
+            self.query_context(trees=[query.tree], origins=origins) as context,
             open_query(self._limited(query) if is_answer else query, context) as reader,
         ):
             yield reader
@@ -330,7 +334,11 @@ class Session:
     @contextmanager
     @internal
     def query_context(
-        self, target: TransactionTable | None = None, *, trees: Iterable[exp.Expr] = ()
+        self,
+        target: TransactionTable | None = None,
+        *,
+        trees: Iterable[exp.Expr] = (),
+        origins: list[Origin | None] | None = None,
     ) -> Iterator[QueryContext]:
         """Yields the context of one statement's queries.
 
@@ -339,6 +347,7 @@ class Session:
         Args:
             target: the table the statement writes, as its transaction sees it.
             trees: the queries, where they are a statement outside of a transaction.
+            origins: of `QueryContext`.
         """
         with ExitStack() as held:
             versions = StatementVersions(self, held, target, self._moment(target, trees, held))
@@ -369,6 +378,7 @@ class Session:
                 versions.logged,
                 names.COLUMN_COPIES in self.variables.on,
                 lambda: self._connection.copies,
+                origins,
             )
 
     def _moment(

@@ -59,7 +59,7 @@ _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
 
 
 def _parse_insert(stream: TokenStream) -> st.Insert:
-    first, second = (token.text.upper() for token in stream.tokens[:2])
+    first, second = stream.first_word, stream.tokens[1].text.upper() if len(stream.tokens) > 1 else ""
     stream.take("TABLE")
     table = parse_table_name(stream)
     if stream.word() == "TEMPORARY":
@@ -70,7 +70,7 @@ def _parse_insert(stream: TokenStream) -> st.Insert:
     if stream.take("(", ")"):
         columns = ()
     elif stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
-        columns = tuple(stream.names("a column name"))
+        columns = tuple(stream.enclosed(partial(_parse_target, table=table)))
     label = label or _parse_label(stream)
     statement = st.Insert(
         table,
@@ -417,7 +417,15 @@ def _change_within(transaction: Transaction, table: st.TableName, change: Work, 
 
 KINDS: Final = (
     StatementKind(
-        ("INSERT INTO", "INSERT OVERWRITE", "INSERT IGNORE INTO", "INSERT IGNORE", "REPLACE INTO"),
+        (
+            "INSERT INTO",
+            "INSERT OVERWRITE",
+            "INSERT IGNORE INTO",
+            "INSERT IGNORE",
+            "INSERT",
+            "REPLACE INTO",
+            "REPLACE",
+        ),
         st.Insert,
         _parse_insert,
         _insert,

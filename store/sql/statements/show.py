@@ -51,7 +51,7 @@ def _columns(statement: ShowColumns, session: Session) -> Result:
     assert rows is not None
     wanted = set(matching(rows.column("Field").to_pylist(), statement.like))
     found = [row for row in rows.to_pylist() if row["Field"] in wanted]
-    key = "DUP" if schema.is_duplicate else "UNI"
+    key = "DUP" if schema.is_duplicate else "PRI"
     # SHOW COLUMNS has MySQL's values where DESC has Doris's.
     for row in found:
         row["Null"] = row["Null"].upper()

@@ -228,7 +228,7 @@ def run_update(
 ) -> Outcome:
     """Runs an UPDATE on a table of `schema`, as `row_change.run_change` does."""
     alias = tree.this.alias_or_name
-    values = assignments(tree.expressions, opened, schema, alias)
+    values = assignments(_without_kept_keys(tree, schema), opened, schema, alias)
     if schema.constraints:
         opened.log_constraints(list(values))
     source = tree.args.get("from_")
@@ -246,6 +246,34 @@ def run_update(
                 "assign different values; the largest of those was assigned"
             )
     return len(rows), opened.change(rows) if len(rows) else None
+
+
+def _without_kept_keys(tree: exp.Update, schema: TableSchema) -> list[exp.Expr]:
+    """Returns the assignments of an UPDATE without those that give a key column the value of WHERE.
+
+    Drivers that change the row of a result assign every column, `SET k = 1, v = 2 WHERE k <=> 1`.
+    """
+    where = tree.args.get("where")
+    condition = where.this.unnest() if where is not None else None
+    parts = condition.flatten() if isinstance(condition, exp.And) else (condition,)
+    equal = {
+        part.this.name.lower(): part.expression
+        for part in parts
+        if isinstance(part, (exp.EQ, exp.NullSafeEQ))
+        and isinstance(part.this, exp.Column)
+        and isinstance(part.expression, (exp.Literal, exp.Neg))
+    }
+    key = {name.lower() for name in schema.key}
+    kept = [
+        item
+        for item in tree.expressions
+        if not (
+            isinstance(item, exp.EQ)
+            and (name := item.this.name.lower()) in key
+            and equal.get(name) == item.expression
+        )
+    ]
+    return kept or tree.expressions
 
 
 def run_delete(

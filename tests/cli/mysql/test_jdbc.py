@@ -110,6 +110,37 @@ def test_generated_keys_are_returned(link: Any, jvm: Drivers) -> None:
     assert ask(link, "SELECT count(*), LAST_INSERT_ID() > 3 FROM ids") == [("6", "1")]
 
 
+def test_rows_of_a_result_set_are_changed_in_place(link: Any, jvm: Drivers) -> None:
+    """No driver found the table and the key of a column, so a result was read only."""
+    kind = jvm.gateway.jvm.java.sql.ResultSet
+    link.createStatement().execute("INSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
+    statement = link.createStatement(kind.TYPE_SCROLL_INSENSITIVE, kind.CONCUR_UPDATABLE)
+    found = statement.executeQuery("SELECT k, v FROM t WHERE k <= 3 ORDER BY k")
+    assert found.getConcurrency() == kind.CONCUR_UPDATABLE
+    found.absolute(2)
+    found.updateString("v", "changed")
+    found.updateRow()
+    found.absolute(3)
+    found.deleteRow()
+    found.moveToInsertRow()
+    found.updateInt("k", 9)
+    found.updateString("v", "new")
+    found.insertRow()
+    found.close()
+    assert ask(link, "SELECT k, v FROM t ORDER BY k") == [("1", "a"), ("2", "changed"), ("9", "new")]
+
+
+def test_a_column_tells_its_table(link: Any) -> None:
+    answer = link.createStatement().executeQuery(
+        "SELECT a.k, b.k AS other, a.v, 1 AS one FROM t AS a JOIN db.t AS b ON a.k = b.k"
+    )
+    about = answer.getMetaData()
+    assert [about.getTableName(i) for i in (1, 2, 3)] == ["t"] * 3
+    assert [about.getColumnLabel(i) for i in (1, 2, 3, 4)] == ["k", "other", "v", "one"]
+    assert about.getCatalogName(1) == "db"
+    answer.close()
+
+
 def test_transactions_and_modes(link: Any) -> None:
     link.setAutoCommit(False)
     statement = link.createStatement()

@@ -121,11 +121,11 @@ ON_TABLE = {
               "ALTER TABLE t DROP FEATURE f", "CANCEL ALTER TABLE COLUMN FROM t",
               "OPTIMIZE t", "VACUUM t", "REORG TABLE t APPLY (PURGE)",
               "RESTORE TABLE t TO VERSION 1", "ALTER VIEW t AS SELECT 1 AS x",
-              "ALTER TABLE t RENAME t", "ALTER TABLE t DISABLE KEYS",
+              "ALTER TABLE t RENAME t", "RENAME TABLE t TO t", "ALTER TABLE t DISABLE KEYS",
               "ALTER VIEW t MODIFY COMMENT 'x'", "ALTER TABLE t REPLACE WITH TABLE t"],
     "CREATE": ["CREATE TABLE t (k INT) UNIQUE KEY(k)", "CREATE VIEW t AS SELECT 1 AS x",
                "CREATE TABLE t UNIQUE KEY(k) AS SELECT 1 AS k", "CREATE TABLE t LIKE other.u"],
-    "DROP": ["DROP TABLE t", "DROP VIEW t"],
+    "DROP": ["DROP TABLE t", "DROP TABLE t, db.t", "DROP VIEW t"],
     "SHOW_VIEW": ["SHOW CREATE VIEW t"],
 }  # fmt: skip
 
@@ -167,6 +167,43 @@ def test_a_new_name_of_a_table_needs_alter_too(store: Store) -> None:
         store.accounts.grant("alto", ["ALTER"], "db.old")
         run(alto, "ALTER TABLE t RENAME old")
     assert store.tables("db") == ["old"]
+
+
+@pytest.mark.parametrize("text", ["DROP TABLE t, other.u", "DROP TABLE IF EXISTS t, other.u"])
+def test_each_of_several_dropped_tables_needs_drop(store: Store, text: str) -> None:
+    store.accounts.create("alto")
+    store.accounts.grant("alto", ["DROP"], "db.t")
+    with Session(store, "db", user="alto") as alto:
+        with pytest.raises(AccessDeniedError, match=r"needs the DROP privilege on .*'other"):
+            run(alto, text)
+        assert store.tables("db") == ["t"]
+        store.accounts.grant("alto", ["DROP"], "other.u")
+        run(alto, text)
+    assert store.tables("db") == store.tables("other") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DELETE t FROM t JOIN other.u ON t.k = u.k",
+        "DELETE t FROM other.u JOIN t ON t.k = u.k",
+        "DELETE FROM t USING t JOIN other.u ON t.k = u.k",
+    ],
+)
+def test_a_delete_with_joins_needs_load_on_its_target_and_select_on_the_others(
+    store: Store, text: str
+) -> None:
+    store.accounts.create("alto")
+    store.accounts.grant("alto", ["SELECT"], "db.t")
+    store.accounts.grant("alto", ["SELECT"], "other.u")
+    with Session(store, "db", user="alto") as alto:
+        with pytest.raises(AccessDeniedError, match=r"needs the LOAD privilege on .*'t'"):
+            run(alto, text)
+        store.accounts.grant("alto", ["LOAD"], "db.t")
+        run(alto, text)
+        store.accounts.revoke("alto", ["SELECT"], "other.u")
+        with pytest.raises(AccessDeniedError, match=r"needs the SELECT privilege on .*'u'"):
+            run(alto, text)
 
 
 def test_what_a_user_may_not_see_is_unknown_to_it(store: Store) -> None:

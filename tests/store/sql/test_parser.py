@@ -194,7 +194,7 @@ def test_a_prompt_waits_for_the_semicolon(text: str, complete: bool) -> None:
             "('2020-02-01 00:00:00+05:00') INTERVAL 1 DAY)",
             "a stepped range by DAY needs dates without a time zone, not 2020-02-01 00:00:00+05:00",
         ),
-        ("INSERT t VALUES (1)", "line 1, column 8: expected IGNORE or INTO or OVERWRITE, found 't'"),
+        ("INSERT t", "line 1, column 9: expected VALUES or SELECT, found the end of the statement"),
         ("SET a", "line 1, column 6: expected '=', found the end of the statement"),
         ("SHOW TABLES LIKE x", "line 1, column 18: expected a pattern in quotes, found 'x'"),
         ("DESC t u", "line 1, column 8: expected the end of the statement, found 'u'"),

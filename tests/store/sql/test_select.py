@@ -300,7 +300,7 @@ def test_every_mention_of_a_table_in_a_statement_reads_the_same_version(
         ("SELECT x.k FROM t", "x"),
         ("SELECT nope(1)", "function 'nope' is not known"),
         ("SELECT unix_timestmp()", "did you mean 'unix_timestamp'?"),
-        ("SELECT 1 FROM t FOR UPDATE", "may not hold FOR UPDATE"),
+        ("SELECT 1 FROM t FOR UPDATE", "rows are not locked"),
         ("SELECT * FROM t TABLESAMPLE (5)", "TABLESAMPLE behind table 't' is not supported"),
         ("SELECT ?", "may not hold PLACEHOLDER"),
         ("SELECT a, count(*) FROM t", "GROUP BY"),

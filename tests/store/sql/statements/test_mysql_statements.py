@@ -57,6 +57,60 @@ class TestInsertSet:
             run(session, text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INSERT t VALUES (1, 2)",
+        "INSERT db.t (k, v) VALUES (1, 2)",
+        "INSERT t (t.k, t.v) VALUES (1, 2)",
+        "INSERT INTO db.t (db.t.v, db.t.k) VALUES (2, 1)",
+        "INSERT `t` SET k = 1, v = 2",
+        "INSERT IGNORE t VALUES (1, 2)",
+        "REPLACE t VALUES (1, 2)",
+        "REPLACE t SELECT 1 AS k, 2 AS v",
+    ],
+)
+def test_into_and_names_before_columns_are_optional(session: Session, text: str) -> None:
+    run(session, text)
+    assert run(session, "SELECT * FROM t") == [(1, 2)]
+
+
+@pytest.mark.parametrize("text", ["INSERT t (s.k) VALUES (1)", "INSERT t (other.t.k) VALUES (1)"])
+def test_a_listed_column_is_of_the_table(session: Session, text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"Unknown column '.*\.k' in the field list"):
+        run(session, text)
+
+
+class TestKeptKeys:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "UPDATE t SET k = 1, v = 9 WHERE k = 1",
+            "UPDATE t SET t.k = 1, t.v = 9 WHERE (t.k <=> 1) AND v = 10",
+        ],
+    )
+    def test_an_update_may_give_a_key_the_value_that_it_has(self, session: Session, text: str) -> None:
+        run(session, ROWS)
+        assert run(session, text).affected_rows == 1
+        assert run(session, "SELECT v FROM t WHERE k = 1") == [(9,)]
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "UPDATE t SET k = 2, v = 9 WHERE k = 1",
+            "UPDATE t SET k = 1 WHERE k = 1",
+            "UPDATE t SET k = 1, v = 9 WHERE k = 1 OR v = 20",
+            "UPDATE t SET k = 1, v = 9 WHERE k >= 1",
+            "UPDATE t SET k = v, v = 9 WHERE k = v",
+        ],
+    )
+    def test_it_changes_no_key(self, session: Session, text: str) -> None:
+        run(session, ROWS)
+        with pytest.raises(InvalidInputError, match="Only value columns of unique table could be updated"):
+            run(session, text)
+        assert len(run(session, "SELECT * FROM t")) == 4
+
+
 class TestDeleteWithJoins:
     @pytest.mark.parametrize(
         ("text", "left"),
