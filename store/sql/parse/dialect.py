@@ -60,12 +60,18 @@ _ESCAPES: Final = {f"\\{char}": char for char in map(chr, range(32, 127))} | {
     "\\%": "\\%",
     "\\_": "\\_",
 }
+UTF8_INTRODUCERS: Final = ("_utf8mb4", "_utf8mb3", "_utf8", "_binary", "_ascii")  # of texts as they are
 TABLETS: Final = "tablets"  # of a partition's `meta`: the ids in TABLET (..)
 _VERSION_PHRASES: Final[dict[tuple[str, ...], str]] = {("FOR", "TIME"): "TIMESTAMP"}
 _TYPE_WORDS: Final = {"DATETIMEV1": TokenType.DATETIME, "DATETIMEV2": TokenType.DATETIME,
                       "DATEV1": TokenType.DATE, "DATEV2": TokenType.DATE, "DECIMALV2": TokenType.DECIMAL,
                       "DECIMALV3": TokenType.DECIMAL, "LARGEINT": TokenType.INT128,
                       "TIMESTAMP": TokenType.DATETIME}  # fmt: skip
+
+
+def is_utf8(introducer: str) -> bool:
+    """Returns whether a text behind a character set is what it is without."""
+    return introducer.lower() in UTF8_INTRODUCERS
 
 
 def _without_plain(functions: dict[str, Any]) -> dict[str, Any]:
@@ -135,6 +141,15 @@ class SqlParser(DorisParser):
         if isinstance(found, exp.DataType) and found.is_type("DECIMAL") and not found.expressions:
             found.set("expressions", exp.DataType.build("DECIMAL(38, 9)").expressions)
         return found
+
+    def _parse_introducer(self, token: Any) -> Any:
+        """Parses a text behind its character set, as drivers write bytes: `_binary'..'`, `_utf8mb4'..'`."""
+        found = super()._parse_introducer(token)
+        if not isinstance(found, exp.Introducer):
+            return found
+        if not is_utf8(token.text):
+            self.raise_error(f"Expected {', '.join(UTF8_INTRODUCERS)}, as texts are UTF-8")
+        return found.expression
 
     def _parse_table_parts(self, *arguments: Any, **named: Any) -> Any:
         """Parses a table's name, and `TABLET (id, ..)` behind it: the shares of its rows to read."""

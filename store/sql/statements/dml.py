@@ -14,6 +14,7 @@ from seqstore.store.errors import InvalidInputError
 from seqstore.store.schema.properties import GROUP_COMMIT_OFF
 from seqstore.store.sql.evaluate.select import open_query
 from seqstore.store.sql.parse import statement_values as st
+from seqstore.store.sql.parse.dialect import is_utf8
 from seqstore.store.sql.parse.partition_parser import parse_partition_names
 from seqstore.store.sql.parse.query_parser import (
     QUERY_STARTS,
@@ -158,6 +159,12 @@ def _parse_row(stream: TokenStream) -> tuple[st.Cell, ...]:
 
 def _parse_cell(stream: TokenStream, *stops: str) -> st.Cell:
     """Reads a literal from its token, without sqlglot, which parses other expressions, up to a stop."""
+    if (
+        stream.kind() is TokenType.INTRODUCER
+        and stream.kind(1) is TokenType.STRING
+        and is_utf8(stream.tokens[stream.at].text)
+    ):
+        stream.at += 1
     is_negative = stream.kind() is TokenType.DASH
     is_literal = stream.kind(1 + is_negative) in _LITERAL_ENDS or stream.word(1 + is_negative) in stops
     if is_literal and stream.kind(is_negative) is not None:

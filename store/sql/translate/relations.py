@@ -34,7 +34,7 @@ _KEYS_MAX: Final = 10_000
 VIEW: Final = "view"  # of a table's `meta`: the view whose query names the table, `db.view`
 _NUMBER: Final = "relation"  # of a table's `meta`: its relation's number; copies of the table have it too
 _UNSUPPORTED: Final = {"pivots": "PIVOT", "sample": "TABLESAMPLE", "system_time": "FOR TIME AS OF",
-                       "when": "AT", "hints": "table hints", "rows_from": "ROWS FROM",
+                       "when": "AT", "hints": "WITH (hint)", "rows_from": "ROWS FROM",
                        "changes": "CHANGES"}  # fmt: skip
 
 
@@ -295,7 +295,10 @@ def invalid_view(view: str, error: StoreError) -> InvalidInputError:
 
 
 def refuse_unsupported(node: exp.Table) -> None:
-    """Refuses the clauses behind a table that no query here may have."""
+    """Refuses the clauses behind a table that no query here may have, and drops hints on MySQL's indexes."""
+    hints = node.args.get("hints") or []
+    if all(isinstance(hint, exp.IndexTableHint) for hint in hints):  # how to plan, as Doris's hints
+        node.set("hints", None)
     for argument, clause in _UNSUPPORTED.items():
         if node.args.get(argument):
             raise InvalidInputError(

@@ -47,6 +47,8 @@ _NO_ROW_LOCKS: Final = (
     "transactions that change what the other one read, the second fails with error 1213 and can run again"
 )
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
+_BITWISE: Final = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.BitwiseLeftShift,
+                   exp.BitwiseRightShift)  # fmt: skip
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
 _DECIMAL_DIGITS: Final = 20
 _ESCAPED: Final = re.compile(r"\\.|\[[^\]]*\]")  # characters that open no group
@@ -306,7 +308,8 @@ def _cast(node: exp.Expr) -> exp.Expr:
         return as_date(node.this)
     if name in _INTEGER_TYPES:
         return exp.TryCast(this=as_integer(node.this), to=to)
-    if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT"):
+    # BINARY and CAST AS BINARY too: texts are compared by their bytes.
+    if name in ("CHAR", "VARCHAR", "NCHAR", "NVARCHAR", "TEXT", "BINARY", "VARBINARY"):
         kind = type_of(node.this)
         text = nested_text(node.this, parse_type(str(kind))) if is_nested(kind) else as_text(node.this)
         return call("left", text, to.expressions[0].this) if to.expressions else text
@@ -317,6 +320,17 @@ def _cast(node: exp.Expr) -> exp.Expr:
 
 def _plain_cast(value: exp.Expr, to: str) -> exp.Expr:
     return _cast(exp.Cast(this=value, to=exp.DataType.build(to, dialect="doris")))
+
+
+def _hexadecimal(node: exp.Expr) -> exp.Expr:
+    """Translates X'41' and 0x41: a number in arithmetic, else a text, where it is one in UTF-8."""
+    digits = str(node.this)
+    if isinstance(node.parent, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, *_BITWISE)):
+        return exp.Literal.number(int(digits or "0", 16))
+    try:
+        return exp.Literal.string(bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)).decode())
+    except UnicodeDecodeError:
+        return node
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
@@ -576,6 +590,7 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.RegexpExtractAll: _all_extracted,
     exp.Reverse: _reversed,
     exp.Log: _log,
+    exp.HexString: _hexadecimal,
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),

@@ -311,3 +311,11 @@ def test_a_small_decimal_arrives_without_an_exponent(connect: Any) -> None:
     connection = connect(conv=dict(pymysql.converters.encoders))
     found = ask(connection, "SELECT CAST(0 AS DECIMAL(27, 9)), CAST(-0.0000001 AS DECIMAL(27, 9))")
     assert found == [("0.000000000", "-0.000000100")]
+
+
+def test_a_parameter_of_bytes_is_a_text(connect: Any) -> None:
+    """PyMySQL writes `_binary'..'`, which was an unknown type."""
+    connection = connect()
+    ask(connection, "CREATE TABLE texts (k INT, s VARCHAR(20)) UNIQUE KEY(k)")
+    ask(connection, "INSERT INTO texts VALUES (%s, %s)", (1, "é'\\".encode()))
+    assert ask(connection, "SELECT s FROM texts WHERE s = %s", ("é'\\".encode(),)) == [("é'\\",)]

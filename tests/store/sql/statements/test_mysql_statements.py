@@ -175,6 +175,35 @@ class TestDeleteWithJoins:
         assert len(run(session, "SELECT * FROM t")) == 4
 
 
+class TestIntroducers:
+    """Drivers write bytes as `_binary'..'`, and files of dumps name a character set before a text."""
+
+    @pytest.mark.parametrize("name", ["_binary", "_utf8mb4", "_UTF8", "_utf8mb3", "_ascii"])
+    def test_a_text_in_utf_8_is_as_it_is(self, session: Session, name: str) -> None:
+        run(session, "CREATE TABLE w (k INT, s VARCHAR(9)) UNIQUE KEY(k)")
+        run(session, f"INSERT INTO w VALUES (1, {name}'a'), (2, {name} 'b'), (3, concat({name}'c', 'd'))")
+        run(session, f"UPDATE w SET s = {name}'x' WHERE s = {name}'a'")
+        run(session, f"DELETE FROM w WHERE s IN ({name}'b')")
+        for text in ("x", "y", "x"):  # the third time by what is known of the statement
+            assert run(session, f"SELECT k FROM w WHERE s = {name}'{text}'") == [(1,)] * (text == "x")
+        assert run(session, f"SELECT {name}'a', s FROM w") == [("a", "cd"), ("a", "x")]
+
+    @pytest.mark.parametrize("text", ["SELECT _latin1'a'", "INSERT INTO t VALUES (1, _gbk'a')"])
+    def test_a_text_in_another_character_set_is_refused(self, session: Session, text: str) -> None:
+        with pytest.raises(InvalidInputError, match=r"expected _utf8mb4, .*, as texts are UTF-8"):
+            run(session, text)
+
+
+@pytest.mark.parametrize(
+    "hints", ["USE INDEX (k)", "FORCE KEY (PRIMARY)", "IGNORE INDEX FOR JOIN (a, b)", "USE INDEX ()"]
+)
+def test_hints_on_indexes_have_no_effect(session: Session, hints: str) -> None:
+    run(session, ROWS)
+    for _ in range(3):
+        assert run(session, f"SELECT v FROM t {hints} WHERE k = 1") == [(10,)]
+    assert run(session, f"SELECT t.k FROM t {hints} JOIN s AS o {hints} ON t.k = o.k") == [(2,), (3,)]
+
+
 class TestTables:
     @pytest.mark.parametrize(
         "text",
@@ -280,6 +309,7 @@ def test_flush_has_nothing_to_do(session: Session, what: str) -> None:
         ("SELECT STRAIGHT_JOIN t.k FROM t, s", "STRAIGHT_JOIN is not supported: tables are joined"),
         ("CREATE TEMPORARY TABLE u (k INT) UNIQUE KEY(k)", "CREATE TEMPORARY TABLE is not supported: "),
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE is not supported: EXPLAIN shows the plan"),
+        ("SELECT k FROM t WITH (NOLOCK)", r"WITH \(hint\) behind table 't' is not supported"),
         ("CALL p()", "there are no stored procedures"),
         ("CHECK TABLE t", "CHECK TABLE is not supported: "),
     ],
