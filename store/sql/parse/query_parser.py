@@ -175,10 +175,9 @@ def parse_delete(stream: TokenStream) -> st.DeleteStatement:
     Those are `DELETE t FROM t JOIN .. [WHERE ..]` and `DELETE FROM t USING t JOIN .. [WHERE ..]`. Delta's
     documents omit FROM.
     """
-    words = (token.text.upper() for token in stream.tokens[1:])
-    names = itertools.takewhile(lambda word: word not in ("FROM", "WHERE", "USING", "SET", "("), words)
-    lacks_from = next(itertools.islice(stream.tokens, 1 + len(list(names)), None), None)
-    return _delete(_change_tree(stream, lacks_from=lacks_from is None or lacks_from.text.upper() != "FROM"))
+    words = (stream.word(i - stream.at) for i in range(1, len(stream.tokens)))
+    clause = next((word for word in words if word in ("FROM", "WHERE", "USING", "(")), "")
+    return _delete(_change_tree(stream, lacks_from=clause != "FROM"))
 
 
 def _delete(tree: exp.Expr) -> st.DeleteStatement:
