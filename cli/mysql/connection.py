@@ -407,7 +407,7 @@ class Connection:
             self.session.require("SELECT", self.session.full_name(table))
             schema = self.session.table(table).schema
         for field in schema.arrow:
-            origin = Origin(name, "", name, field.name, field.name in schema.key, not field.nullable)
+            origin = Origin(name, "", name, field.name, field.name in schema.unique_key, not field.nullable)
             self._channel.write(column_definition(field, origin, self.session.database or "") + b"\xfb")
         self._eof()
 

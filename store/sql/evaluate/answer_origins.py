@@ -149,7 +149,7 @@ def _is_stored(node: exp.Expr) -> bool:
 def _columns(alias: str, relation: Relation, *, is_joined: bool, show_hidden: bool) -> dict[str, Origin]:
     """Returns the columns that `*` stands for; an outer join may make NULL of any."""
     schema: TableSchema = relation.schema
-    table, key = relation.table, {*schema.key} if not schema.is_duplicate else set()
+    table, key = relation.table, {*schema.unique_key}
     found: dict[str, Origin] = {}
     for name, _, heading in relation.all_columns(show_hidden=show_hidden):
         column = schema.find(name)

@@ -319,13 +319,15 @@ def _check_safe(statement: DmlStatement, session: Session) -> None:
     """Checks an UPDATE or DELETE of a session with `sql_safe_updates`.
 
     Raises:
-        InvalidInputError: it has no LIMIT, and no condition on a column of the key.
+        InvalidInputError: it has no LIMIT, and no condition on a column of the declared key.
     """
     schema = session.table(statement.table).schema
     if statement.tree.args.get("limit") is None and not names_key(statement.tree, schema):
+        columns = ", ".join(schema.declared_key)
+        way = f"compare one of {columns}" if columns else "add LIMIT"
         raise InvalidInputError(
             f"You are using safe update mode and you tried to update {statement.table.name} without a WHERE "
-            f"that uses a key column; compare one of {', '.join(schema.key)}, or SET sql_safe_updates = 0",
+            f"that uses a key column; {way}, or SET sql_safe_updates = 0",
             kind="safe_updates",
         )
 

@@ -334,7 +334,7 @@ def names_key(tree: exp.Expr, schema: TableSchema) -> bool:
     return any(
         column.table.lower() in ("", alias)
         and (found := schema.find(column.name)) is not None
-        and found.name in schema.key
+        and found.name in schema.declared_key
         for column in columns
     )
 

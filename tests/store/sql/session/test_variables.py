@@ -51,28 +51,27 @@ _OF_CLIENTS = (
 )
 
 
-@pytest.mark.parametrize("text", _OF_CLIENTS)
-def test_clients_set_what_they_set(session: Session, text: str) -> None:
-    run(session, text)
+def test_clients_set_what_they_set(session: Session) -> None:
+    for text in _OF_CLIENTS:
+        run(session, text)
 
 
-@pytest.mark.parametrize("name", sorted(others.FACTS))
-def test_a_fact_is_read_and_not_set(session: Session, name: str) -> None:
-    assert session.variables.get(name) == others.FACTS[name]
-    with pytest.raises(InvalidInputError, match=f"Variable '{name}' is a read only variable"):
-        run(session, f"SET {name} = 'other'")
+def test_a_fact_is_read_and_not_set(session: Session) -> None:
+    for name, value in others.FACTS.items():
+        assert session.variables.get(name) == value
+        with pytest.raises(InvalidInputError, match=f"Variable '{name}' is a read only variable"):
+            run(session, f"SET {name} = 'other'")
 
 
-@pytest.mark.parametrize("name", sorted(others.FIXED))
-def test_a_choice_has_one_value(session: Session, name: str) -> None:
-    only, instead = others.FIXED[name]
-    run(session, f"SET {name} = '{only}'")
-    assert session.variables.get(name) == only
-    with pytest.raises(InvalidInputError) as raised:
-        run(session, f"SET {name} = 'other'")
-    assert str(raised.value) == (
-        f"Variable '{name}' can't be set to the value of 'other'; expected '{only}': {instead}"
-    )
+def test_a_choice_has_one_value(session: Session) -> None:
+    for name, (only, instead) in others.FIXED.items():
+        run(session, f"SET {name} = '{only}'")
+        assert session.variables.get(name) == only
+        with pytest.raises(InvalidInputError) as raised:
+            run(session, f"SET {name} = 'other'")
+        assert str(raised.value) == (
+            f"Variable '{name}' can't be set to the value of 'other'; expected '{only}': {instead}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -83,12 +82,12 @@ def test_the_one_value_has_several_spellings(session: Session, name: str, spelli
         run(session, f"SET {name} = {spelling}")
 
 
-@pytest.mark.parametrize("name", sorted(others.WITHOUT_EFFECT))
-def test_a_variable_without_effect_is_kept(session: Session, name: str) -> None:
-    run(session, f"SET {name} = 17")
-    assert session.variables.get(name) == "17"
-    run(session, f"SET {name} = DEFAULT")
-    assert session.variables.get(name) == others.WITHOUT_EFFECT[name]
+def test_a_variable_without_effect_is_kept(session: Session) -> None:
+    for name, default in others.WITHOUT_EFFECT.items():
+        run(session, f"SET {name} = 17")
+        assert session.variables.get(name) == "17", name
+        run(session, f"SET {name} = DEFAULT")
+        assert session.variables.get(name) == default, name
 
 
 def test_the_kinds_of_variables_have_no_name_in_common() -> None:
@@ -175,6 +174,18 @@ class TestSafeUpdates:
     def test_a_statement_with_a_key_runs(self, session: Session, text: str, left: list[int]) -> None:
         run(session, text)
         assert _values(session) == left
+
+    @pytest.mark.parametrize(
+        ("declared", "way"),
+        [("DUPLICATE KEY(k)", "compare one of k,"), ("DUPLICATE KEY(k, v)", "compare one of k, v,")],
+    )
+    def test_the_key_of_a_duplicate_table_is_the_declared_one(
+        self, session: Session, declared: str, way: str
+    ) -> None:
+        run(session, f"CREATE TABLE log (k INT, v INT, w INT) {declared}; INSERT INTO log VALUES (1, 2, 3)")
+        with pytest.raises(InvalidInputError, match=way):
+            run(session, "DELETE FROM log WHERE w = 3")
+        assert run(session, "DELETE FROM log WHERE k = 1").affected_rows == 1
 
 
 def _values(session: Session) -> list[int]:
