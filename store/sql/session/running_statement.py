@@ -16,7 +16,7 @@ from seqstore.store.sql.session import variables as names
 
 # Characters: what ends a running statement ends the parsing of a longer text, too.
 LONG_TEXT: Final = 100_000
-_READS: Final = frozenset(["SELECT", "WITH", "(", "EXPLAIN", "SHOW", "DESC", "DESCRIBE", "SET", "USE"])
+_READS: Final = frozenset(["SELECT", "WITH", "(", "EXPLAIN", "DO", "SHOW", "DESC", "DESCRIBE", "SET", "USE"])
 _WRITES: Final = frozenset(["INSERT", "UPDATE", "DELETE", "MERGE", "CREATE", "TRUNCATE", "COMMIT"])
 
 

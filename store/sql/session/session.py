@@ -50,12 +50,13 @@ Clock = Callable[[], datetime]
 _utc_now: Final = partial(datetime.now, UTC)
 # First words of the statements that may stand in a transaction (X12), with those that change nothing.
 _IN_TRANSACTION: Final = ("BEGIN", "START", "COMMIT", "ROLLBACK", "INSERT", "UPDATE", "DELETE", "MERGE", "(",
-                          "SELECT", "WITH", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
+                          "SELECT", "WITH", "DO", "SHOW", "SET", "USE", "DESC", "DESCRIBE", "EXPLAIN",
                           "KILL", "LOCK", "UNLOCK", "SAVEPOINT", "RELEASE")  # fmt: skip
 _CHANGES: Final = (
     "CREATE",
     "DROP",
     "ALTER",
+    "RENAME",
     "TRUNCATE",
     "INSERT",
     "RESTORE",

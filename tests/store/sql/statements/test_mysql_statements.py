@@ -291,6 +291,32 @@ def test_do_computes_and_returns_nothing(session: Session) -> None:
         run(session, "DO")
 
 
+@pytest.mark.parametrize("text", ["DO 1", "SELECT row_count()", "SHOW COUNT(*) WARNINGS", "EXPLAIN t"])
+def test_what_changes_nothing_leaves_a_transaction_open(session: Session, text: str) -> None:
+    run(session, f"BEGIN; INSERT t SET k = 1; {text}; ROLLBACK")
+    assert run(session, "SELECT * FROM t") == []
+
+
+@pytest.mark.parametrize(
+    "text", ["INSERT t SET k = 1", "RENAME TABLE t TO u", "DROP TABLE s, r", "DELETE t FROM t JOIN s"]
+)
+def test_a_read_only_session_changes_nothing(session: Session, text: str) -> None:
+    run(session, "SET SESSION TRANSACTION READ ONLY")
+    with pytest.raises(InvalidInputError, match="READ ONLY transaction"):
+        run(session, text)
+    assert len(run(session, "SHOW TABLES")) == 3
+
+
+@pytest.mark.parametrize("text", ["FLUSH TABLES", "RENAME TABLE s TO u", "DROP TABLE s, r"])
+def test_changes_of_tables_are_refused_in_a_transaction(session: Session, text: str) -> None:
+    run(session, "BEGIN; INSERT t SET k = 1")
+    with pytest.raises(InvalidInputError, match="This is in a transaction"):
+        run(session, text)
+    run(session, "COMMIT")
+    assert run(session, "SELECT * FROM t") == [(1, 7)]
+    assert len(run(session, "SHOW TABLES")) == 3
+
+
 @pytest.mark.parametrize(
     "what", ["PRIVILEGES", "TABLES", "LOCAL LOGS", "NO_WRITE_TO_BINLOG STATUS", "QUERY CACHE"]
 )
