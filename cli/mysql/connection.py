@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -46,6 +46,15 @@ _GREETING_PAYLOAD_BYTES_MAX: Final = 1 << 16
 _PREPARED_MAX: Final = 4096
 _STATEMENTS_ON, _STATEMENTS_OFF = 0, 1  # values of COM_SET_OPTION
 _UNREAD_SECONDS_MAX: Final = 2.0
+
+
+_Described: TypeAlias = "tuple[pa.Field, Origin | None]"
+
+
+def _described(schema: pa.Schema, origins: Sequence[Origin | None]) -> list[_Described]:
+    """Returns the columns of an answer with their origins, None for all where their number is another."""
+    known = origins if len(origins) == len(schema) else [None] * len(schema)
+    return list(zip(schema, known, strict=True))
 
 
 @dataclass(frozen=True)
@@ -366,8 +375,7 @@ class Connection:
         """
         count = 0
         self._channel.write(wire.lenenc(len(reader.schema)))
-        known = origins if len(origins) == len(reader.schema) else [None] * len(reader.schema)
-        for field, origin in zip(reader.schema, known, strict=True):
+        for field, origin in _described(reader.schema, origins):
             self._channel.write(column_definition(field, origin, self.session.database or ""))
         self._eof(more)
         for batch in reader:
@@ -441,7 +449,7 @@ class Connection:
                 f"{_PREPARED_MAX}); close some",
                 kind="too_many_prepared",
             )
-        parameters = [pa.field("?", pa.string())] * len(prepared.places)
+        parameters: list[_Described] = [(pa.field("?", pa.string()), None)] * len(prepared.places)
         with self.session.running(event.statement):
             columns = self._columns_of(prepared, event)
         self._prepared_count += 1
@@ -454,12 +462,12 @@ class Connection:
             + len(parameters).to_bytes(2, "little")
             + bytes(3)
         )
-        for fields in filter(None, (parameters, columns)):
-            for field in fields:
-                self._channel.write(column_definition(field))
+        for described in filter(None, (parameters, columns)):
+            for field, origin in described:
+                self._channel.write(column_definition(field, origin, self.session.database or ""))
             self._eof()
 
-    def _columns_of(self, prepared: Prepared, event: Event) -> list[pa.Field]:
+    def _columns_of(self, prepared: Prepared, event: Event) -> list[_Described]:
         """Returns the columns of a prepared query, for clients that build their result from them.
 
         Every execution sends its columns again, because their types may depend on the values. A statement
@@ -474,7 +482,8 @@ class Connection:
                 with self._sessions.parsed(self.session, text, event) as statements:
                     if len(statements) != 1 or not isinstance(statements[0], Query):
                         return []
-                    return list(self.session.columns_of(statements[0]))
+                    origins: list[Origin | None] = []
+                    return _described(self.session.columns_of(statements[0], origins=origins), origins)
             except UnavailableError:
                 raise
             except StoreError:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from seqstore.store.schema.table_schema import TableSchema
+from seqstore.store.sql.evaluate.table_functions import FunctionRows
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Query
 from seqstore.store.sql.translate.relations import Relation, cte_of
-from seqstore.store.sql.translate.views import COLUMNS
+from seqstore.store.sql.translate.views import COLUMNS, VIEW_NAME
 
 _KEY: Final = "origins"
+_SUBTOTALS: Final = (exp.Rollup, exp.Cube, exp.GroupingSets)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def answer_origins(
         if isinstance(item, exp.Star) or (is_column and column.is_star):
             star = item if isinstance(item, exp.Star) else column.this
             is_merged = star is item and _merges(select)
-            if star.args.get("except_") or is_merged or any(source.columns is None for source in chosen):
+            is_changed = any(star.args.get(name) for name in ("except_", "except", "replace", "rename"))
+            if is_changed or is_merged or any(source.columns is None for source in chosen):
                 return []
             found += [origin for source in chosen for origin in (source.columns or {}).values()]
         else:
@@ -126,6 +129,8 @@ def _merges(tree: exp.Select) -> bool:
 def _sources(tree: exp.Select, relations: Sequence[Relation], *, show_hidden: bool) -> Iterator[_Source]:
     source, joins = tree.args.get("from_"), tree.args.get("joins") or []
     nodes = [*([source.this] if source is not None else []), *(join.this for join in joins)]
+    group = tree.args.get("group")
+    makes_null = bool(joins) or (group is not None and group.find(*_SUBTOTALS) is not None)
     by_node = {id(relation.node): relation for relation in relations}
     for node in nodes:
         relation = by_node.get(id(node))
@@ -133,11 +138,12 @@ def _sources(tree: exp.Select, relations: Sequence[Relation], *, show_hidden: bo
             relation = relations[0]  # of a kept plan, whose tree is another one
         alias = node.alias_or_name
         if relation is not None:
-            columns = _columns(alias, relation, is_joined=bool(joins), show_hidden=show_hidden)
+            columns = _columns(alias, relation, makes_null=makes_null, show_hidden=show_hidden)
             yield _Source(alias, columns)
         elif COLUMNS in node.meta:
+            database, _, view = node.meta[VIEW_NAME].partition(".")
             names = [column.name for column in node.meta[COLUMNS]]
-            yield _Source(alias, {name.lower(): Origin(alias, "", alias, name) for name in names})
+            yield _Source(alias, {name.lower(): Origin(alias, database, view, name) for name in names})
         else:
             yield _Source(alias, None)
 
@@ -146,10 +152,17 @@ def _is_stored(node: exp.Expr) -> bool:
     return isinstance(node, exp.Table) and cte_of(node) is None
 
 
-def _columns(alias: str, relation: Relation, *, is_joined: bool, show_hidden: bool) -> dict[str, Origin]:
-    """Returns the columns that `*` stands for; an outer join may make NULL of any."""
+def _columns(alias: str, relation: Relation, *, makes_null: bool, show_hidden: bool) -> dict[str, Origin]:
+    """Returns the columns that `*` stands for.
+
+    Args:
+        makes_null: an outer join or a subtotal may make NULL of any.
+    """
     schema: TableSchema = relation.schema
-    table, key = relation.table, {*schema.unique_key}
+    table = relation.table
+    # Rows of functions, of system tables and of earlier versions are no rows that an editor could change.
+    is_live = not isinstance(relation.snapshot, FunctionRows) and not relation.node.args.get("version")
+    key = {*schema.unique_key} if is_live else set()
     found: dict[str, Origin] = {}
     for name, _, heading in relation.all_columns(show_hidden=show_hidden):
         column = schema.find(name)
@@ -159,7 +172,7 @@ def _columns(alias: str, relation: Relation, *, is_joined: bool, show_hidden: bo
             table.name,
             heading,
             name in key,
-            column is not None and not column.nullable and not is_joined,
+            column is not None and not column.nullable and not makes_null,
             column is not None and column.auto_increment is not None,
         )
     return found

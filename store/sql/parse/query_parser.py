@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -62,6 +63,7 @@ def _change_behind_with(stream: TokenStream) -> st.UpdateStatement | st.DeleteSt
     return None
 
 
+_INNER: Final = ("", "INNER", "CROSS")
 # Words of MySQL behind SELECT; those that are not here have no effect.
 _REFUSED_MODIFIERS: Final = {
     "SQL_CALC_FOUND_ROWS": "SELECT count(*) of the same query has the number of all rows",
@@ -193,47 +195,72 @@ def _delete(tree: exp.Expr) -> st.DeleteStatement:
 def _settle_target(tree: exp.Delete) -> None:
     """Makes the table that MySQL's DELETE with joins names its target.
 
-    1. `DELETE FROM t USING t JOIN ..`: the joins of the first table in USING are those of the target.
+    1. `DELETE FROM t USING t JOIN ..` names t, and its tables are those of USING.
     2. `DELETE t FROM t JOIN ..`: the first table is the target as it stands.
     3. `DELETE t FROM s JOIN t ON ..` with inner joins only: the other tables go to USING, and ON to WHERE.
     """
-    named = tree.args.get("tables") or []
-    if not isinstance(tree.this, exp.Table) and named:  # behind WITH, where FROM may be missing
-        tree.set("this", named[0])
-    using, target = tree.args.get("using") or [], tree.this
-    if (
-        using
-        and isinstance(using[0], exp.Table)
-        and using[0].alias_or_name.lower() == target.alias_or_name.lower()
-    ):
-        named = [target, *(join.this for join in target.args.get("joins") or ())]
+    named, target = tree.args.get("tables") or [], tree.this
+    if not isinstance(target, exp.Table) and named:  # behind WITH, where FROM may be missing
+        tree.set("this", target := named[0])
+    tree.set("tables", None)
+    using = tree.args.get("using") or []
+    if not named and any(_is_named(node, target) for node in _joined(using)):
+        named = _joined([target])
         tree.set("this", using[0])
         tree.set("using", using[1:] or None)
-    tree.set("tables", None)
     if len(named) > 1:
         raise InvalidInputError(
             "DELETE removes rows of one table; run one statement for each, in a transaction",
             kind="not_supported",
         )
-    wanted = named[0].alias_or_name.lower() if named else ""
-    if not wanted or tree.this.alias_or_name.lower() == wanted:
-        return
-    joins = tree.this.args.get("joins") or []
-    found = next((join for join in joins if join.this.alias_or_name.lower() == wanted), None)
-    if found is None:
-        raise InvalidInputError(f"Unknown table '{named[0].name}' in MULTI DELETE", kind="unknown_table")
-    if any(join.args.get("side") or join.args.get("using") or join.args.get("method") for join in joins):
+    if named:
+        _put_first(tree, named[0])
+
+
+def _joined(nodes: Iterable[exp.Expr]) -> list[exp.Expr]:
+    """Returns tables and subqueries with those that are joined to them."""
+    found: list[exp.Expr] = []
+    for node in nodes:
+        found += [node, *(join.this for join in node.args.get("joins") or ())]
+    return found
+
+
+def _is_named(node: exp.Expr, name: exp.Table) -> bool:
+    """Returns whether MySQL's DELETE names a table of its FROM, by its alias or as it is written there."""
+    if not isinstance(node, exp.Table) or name.alias:
+        return False
+    if node.alias:
+        return node.alias == name.name and not name.db
+    return node.name == name.name and (not name.db or node.db == name.db)
+
+
+def _put_first(tree: exp.Delete, name: exp.Table) -> None:
+    """Makes the named table the target of a DELETE."""
+    nodes = [tree.this, *(tree.args.get("using") or [])]
+    found = [node for node in _joined(nodes) if _is_named(node, name)]
+    if len(found) != 1:
+        written = f"{name.db}.{name.name}" if name.db else name.name
         raise InvalidInputError(
-            f"DELETE {wanted} FROM .. takes inner joins with ON; name {wanted} first for others",
+            f"Unknown table '{written}' in MULTI DELETE; name one table as it is written in FROM, by its "
+            "alias if it has one",
+            kind="unknown_table",
+        )
+    if found[0] is tree.this:
+        return
+    joins = [join for node in nodes for join in node.args.get("joins") or ()]
+    if any(join.side or join.method or join.args.get("using") or join.kind not in _INNER for join in joins):
+        raise InvalidInputError(
+            f"DELETE {name.name} FROM .. takes inner joins with ON; name {name.name} first for others",
             kind="not_supported",
         )
     conditions = [join.args["on"] for join in joins if join.args.get("on") is not None]
     where = tree.args.get("where")
     conditions += [where.this] if where is not None else []
-    first = tree.this
-    first.set("joins", None)
-    tree.set("this", found.this)
-    tree.set("using", [first, *(join.this for join in joins if join is not found)])
+    others = [node for node in _joined(nodes) if node is not found[0]]
+    for node in nodes:
+        node.set("joins", None)
+    tree.set("this", found[0])
+    tree.set("using", others)
     tree.set("where", exp.Where(this=exp.and_(*conditions)) if conditions else None)
 
 

@@ -187,6 +187,7 @@ class Insert:
         is_ignore: INSERT IGNORE: rows whose key is stored, or that cannot be stored, are left out.
         on_duplicate: ON DUPLICATE KEY UPDATE: columns and values.
         row_alias: by which those values name the inserted row.
+        databases: the names of the table's database before its columns, where the table has none before it.
     """
 
     table: TableName
@@ -200,6 +201,7 @@ class Insert:
     is_ignore: bool = False
     on_duplicate: tuple[tuple[str, exp.Expr], ...] = ()
     row_alias: str | None = None
+    databases: frozenset[str] = frozenset()
 
     @property
     def merges(self) -> bool:

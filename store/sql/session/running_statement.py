@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -40,20 +41,21 @@ class TimeLimit:
         """Returns the limit of a kind of statement; maintenance has none.
 
         Queries end by the shorter of `query_timeout` and `max_execution_time`. As in Doris, writes may take
-        the larger of `insert_timeout` and `query_timeout`.
+        the larger of `insert_timeout` and `query_timeout`. Both end by MariaDB's `max_statement_time`, too.
 
         Args:
             values: of the session's variables.
         """
         if first_word in _READS:
-            seconds, ms = float(values[names.QUERY_TIMEOUT]), float(values[names.EXECUTION_MS])
-            if ms and (seconds <= 0 or ms < seconds * 1000):
-                return cls(ms / 1000, names.EXECUTION_MS)
-            return cls(seconds, names.QUERY_TIMEOUT)
-        if first_word in _WRITES:
+            limits = [cls(float(values[names.QUERY_TIMEOUT]), names.QUERY_TIMEOUT)]
+            limits.append(cls(float(values[names.EXECUTION_MS]) / 1000, names.EXECUTION_MS))
+        elif first_word in _WRITES:
             name = max((names.INSERT_TIMEOUT, names.QUERY_TIMEOUT), key=lambda name: float(values[name]))
-            return cls(float(values[name]), name)
-        return cls()
+            limits = [cls(float(values[name]), name)]
+        else:
+            return cls()
+        limits.append(cls(float(values[names.STATEMENT_SECONDS]), names.STATEMENT_SECONDS))
+        return min(limits, key=lambda limit: limit.seconds if limit.seconds > 0 else math.inf)
 
 
 class RunningStatement:

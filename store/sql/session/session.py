@@ -14,7 +14,7 @@ import pyarrow as pa
 from seqstore.store.catalog.accounts import ROOT
 from seqstore.store.catalog.workload_groups import NORMAL, USER_GROUP, USER_MEMORY, WorkloadGroup
 from seqstore.store.ddl.views import View
-from seqstore.store.errors import AccessDeniedError, InvalidInputError
+from seqstore.store.errors import AccessDeniedError, InvalidInputError, StoreError
 from seqstore.store.read.store_snapshot import StoreSnapshot
 from seqstore.store.runtime.cancellation import interrupted
 from seqstore.store.runtime.held_memory import HeldMemory
@@ -153,6 +153,18 @@ class Session:
 
     def run(self, statement: object) -> Result:
         """Runs one statement."""
+        try:
+            result = self._result_of(statement)
+        except StoreError:
+            self.row_count = -1
+            raise
+        if result.rows is not None:
+            self.note_answer(len(result.rows))
+        else:
+            self.row_count = result.affected_rows
+        return result
+
+    def _result_of(self, statement: object) -> Result:
         kind = kind_of(type(statement))
         if kind is None:
             raise InvalidInputError(
@@ -173,10 +185,6 @@ class Session:
         if not isinstance(shown, (st.ShowWarnings, st.Query)):
             self.warnings = result.warnings
         self.last_insert_id = result.generated_id or self.last_insert_id
-        if result.rows is not None:
-            self.note_answer(len(result.rows))
-        else:
-            self.row_count = result.affected_rows
         return result
 
     @internal
@@ -298,10 +306,13 @@ class Session:
             yield reader
 
     @internal
-    def columns_of(self, query: st.Query) -> pa.Schema:
+    def columns_of(self, query: st.Query, *, origins: list[Origin | None] | None = None) -> pa.Schema:
         """Returns the columns of a query's result within the limits of a query; its rows are not computed.
 
         A transaction of the session does not begin by it, and notes no reads.
+
+        Args:
+            origins: receives where the columns come from, as in `stream`.
 
         Raises:
             StoreError: the query cannot run, or reached a limit.
@@ -311,7 +322,7 @@ class Session:
         with (
             self._changed(query.settings),
             self._run_within("SELECT", "SELECT"),
-            self.query_context(trees=[query.tree]) as context,
+            self.query_context(trees=[query.tree], origins=origins) as context,
             open_query(replace(query, tree=tree), replace(context, logged={})) as reader,
         ):
             return reader.schema

@@ -35,6 +35,7 @@ _ALIASES: Final = {
     "spark.databricks.delta.write.txnappid": TXN_APP_ID,
     "spark.databricks.delta.write.txnversion": TXN_VERSION,
     "spark.databricks.delta.write.txnversion.autoreset.enabled": TXN_VERSION_AUTO_RESET,
+    "innodb_lock_wait_timeout": UPDATE_LOCK_SECONDS,
 }
 AUTOCOMMIT: Final = "autocommit"
 TRANSACTION_ISOLATION: Final = "transaction_isolation"
@@ -44,6 +45,7 @@ COLUMN_COPIES: Final = "enable_column_copies"
 READS_OWN_WRITES: Final = "transaction_reads_own_writes"  # false: as in Doris (X7)
 # The names of these variables before MySQL 8; both are listed.
 _OLD_NAMES: Final = {"tx_isolation": TRANSACTION_ISOLATION, "tx_read_only": TRANSACTION_READ_ONLY}
+_EXPERIMENTAL: Final = "experimental_"  # Doris's names may have it in front
 _REPEATABLE_READ: Final = "REPEATABLE-READ"
 # Levels of SET TRANSACTION ISOLATION LEVEL; None is the level of each table, and at least the promised one.
 # Spark's JDBC writer and most connection pools set the weaker two.
@@ -57,6 +59,9 @@ ISOLATION_LEVELS: Final[dict[str, str | None]] = {
 SHOW_CREATE_STYLE: Final = "show_create_table_style"  # doris, or mysql for clients that parse the text
 INSERT_TIMEOUT: Final = "insert_timeout"
 QUERY_TIMEOUT: Final = "query_timeout"
+STATEMENT_SECONDS: Final = (
+    "max_statement_time"  # of MariaDB: of any statement beside those limits; 0: no limit
+)
 EXECUTION_MS: Final = "max_execution_time"  # of a query in ms, beside query_timeout; 0: no limit
 WAIT_TIMEOUT: Final = "wait_timeout"  # seconds without a command, beside the server's own limit
 SAFE_UPDATES: Final = "sql_safe_updates"
@@ -110,6 +115,7 @@ _DEFAULTS: Final = {
     **dict.fromkeys(_COLLATIONS, "utf8mb4_0900_bin"),
     SQL_MODE: "",
     EXECUTION_MS: "0",
+    STATEMENT_SECONDS: "0",
     TRANSACTION_ISOLATION: _REPEATABLE_READ,
     MAX_ALLOWED_PACKET: str(64 << 20),
     SELECT_LIMIT: "9223372036854775807",
@@ -247,7 +253,7 @@ class Variables:
 
 
 def _canonical(name: str) -> str:
-    lower = name.lower()
+    lower = name.lower().removeprefix(_EXPERIMENTAL)
     return _OLD_NAMES.get(lower) or _ALIASES.get(lower, lower)
 
 
@@ -305,9 +311,9 @@ def _refused(name: str, value: str, expected: str) -> InvalidInputError:
     )
 
 
-def _is_ratio(value: str) -> bool:
+def _is_within(value: str, largest: float) -> bool:
     try:
-        return 0 <= float(value) <= 1
+        return value.isascii() and 0 <= float(value) <= largest
     except ValueError:
         return False
 
@@ -327,7 +333,7 @@ def _checked_charset(value: str) -> str:
 
 
 def _checked_collation(value: str) -> str:
-    if not value.lower().startswith(("utf8", "binary")):
+    if not value.lower().startswith(("utf8", "binary", "null")):
         raise InvalidInputError(
             f"Unknown collation: '{value}'; texts are UTF-8 and compared by their bytes, as utf8mb4_0900_bin",
             kind="unknown_collation",
@@ -359,24 +365,30 @@ def _checked_group_commit(value: str) -> str:
     return value.lower()
 
 
+def _is_count(value: str) -> bool:
+    """Returns whether a value is a whole number from 0 on that fits in 64 bits."""
+    return value.isascii() and value.isdigit() and len(value) <= 20 and int(value) < 1 << 64
+
+
 def _is_whole(value: str) -> bool:
-    return value.removeprefix("-").isdigit()
+    return _is_count(value.removeprefix("-"))
 
 
 # Variables that hold numbers, each with a test and the values that pass it.
 _NUMBERS: Final[dict[str, tuple[Callable[[str], bool], str]]] = {
-    INSERT_FILTER_RATIO: (_is_ratio, "a number from 0 to 1"),
+    INSERT_FILTER_RATIO: (lambda value: _is_within(value, 1), "a number from 0 to 1"),
+    STATEMENT_SECONDS: (lambda value: _is_within(value, 31_536_000), "seconds from 0 to 31536000"),
     EXEC_MEM_LIMIT: (
-        lambda value: value.isdigit() and int(value) >= _MEMORY_BYTES_MIN,
+        lambda value: _is_count(value) and int(value) >= _MEMORY_BYTES_MIN,
         f"a number of bytes from {_MEMORY_BYTES_MIN}",
     ),
     MAX_ALLOWED_PACKET: (
-        lambda value: value.isdigit() and 1024 <= int(value) <= 1 << 30,
+        lambda value: _is_count(value) and 1024 <= int(value) <= 1 << 30,
         "a number of bytes from 1024 to 1073741824",
     ),
-    TXN_VERSION: (lambda value: not value or value.isdigit(), "a whole number from 0 on"),
-    **dict.fromkeys((SELECT_LIMIT, EXECUTION_MS), (str.isdigit, "a whole number from 0 on")),
-    WAIT_TIMEOUT: (lambda value: value.isdigit() and int(value) > 0, "a number of seconds from 1 on"),
+    TXN_VERSION: (lambda value: not value or _is_count(value), "a whole number from 0 on"),
+    **dict.fromkeys((SELECT_LIMIT, EXECUTION_MS), (_is_count, "a whole number from 0 on")),
+    WAIT_TIMEOUT: (lambda value: _is_count(value) and int(value) > 0, "a number of seconds from 1 on"),
     **dict.fromkeys(
         (CONFLICT_RETRIES, UPDATE_LOCK_SECONDS, INSERT_TIMEOUT, QUERY_TIMEOUT),
         (_is_whole, "a whole number"),

@@ -16,7 +16,18 @@ from seqstore.store.runtime import cancellation
 _LOOK_SECONDS: Final = 0.1
 # First words of the statements that a group limits, as in Doris: those that read or write rows.
 LIMITED: Final = frozenset(
-    ["SELECT", "WITH", "(", "INSERT", "UPDATE", "DELETE", "MERGE", "CREATE TABLE * AS", "CREATE TABLE * FROM"]
+    [
+        "SELECT",
+        "WITH",
+        "(",
+        "DO",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "MERGE",
+        "CREATE TABLE * AS",
+        "CREATE TABLE * FROM",
+    ]
 )
 
 

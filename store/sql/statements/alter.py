@@ -201,9 +201,10 @@ def _parse_constraint(stream: TokenStream) -> AddConstraint:
 def _run_constraint(statement: AddConstraint, session: Session) -> None:
     table = session.table(statement.table)
     for column in find_all(statement.condition, exp.Column):
-        if column.table.lower() not in ("", statement.table.name.lower()):
+        qualifier = ".".join(part.name for part in column.parts[:-1])
+        if qualifier.lower() not in ("", statement.table.name.lower(), table.name.lower()):
             raise InvalidInputError(
-                f"unknown column '{column.table}.{column.name}' in the constraint; it tests rows of "
+                f"unknown column '{qualifier}.{column.name}' in the constraint; it tests rows of "
                 f"{statement.table.name}",
                 kind="unknown_column",
             )
@@ -279,8 +280,21 @@ class RenameTable:
         return (self.new_name,)
 
 
+@dataclass(frozen=True)
 class RenameTables(RenameTable):
-    """RENAME TABLE t TO new_name, of MySQL."""
+    """RENAME TABLE t TO [db.]new_name, of MySQL."""
+
+    new_database: str | None = None
+
+
+def _run_rename_tables(statement: RenameTables, session: Session) -> None:
+    database = session.full_name(statement.table).partition(".")[0]
+    if (statement.new_database or session.current_database()) != database:
+        raise InvalidInputError(
+            f"a table stays in its database; name it {database}.{statement.new_name}",
+            kind="not_supported",
+        )
+    _run_rename_table(statement, session)
 
 
 def _parse_rename_table(stream: TokenStream) -> Any:
@@ -291,8 +305,7 @@ def _parse_rename_table(stream: TokenStream) -> Any:
     if stream.word() == "COLUMN" and stream.kind(1) is not None:
         stream.at = start
         return _parse(stream)
-    if stream.kind(1) is not None:
-        stream.take_one_of("TO", "AS")
+    stream.take_one_of("TO", "AS")
     return RenameTable(table, stream.name("its new name, or COLUMN"))
 
 
@@ -303,9 +316,7 @@ def _parse_rename_tables(stream: TokenStream) -> RenameTables:
     new = parse_table_name(stream)
     if stream.word() == ",":
         stream.refuse("RENAME TABLE takes one table; ALTER TABLE a REPLACE WITH TABLE b exchanges two")
-    if new.database not in (None, table.database):
-        stream.refuse(f"a table stays in its database; rename it to {new.name!r} there")
-    return RenameTables(table, new.name)
+    return RenameTables(table, new.name, new.database)
 
 
 def _run_rename_table(statement: RenameTable, session: Session) -> None:
@@ -348,7 +359,7 @@ KINDS: Final = (
     ),
     StatementKind(("ALTER TABLE * ADD CONSTRAINT",), AddConstraint, _parse_constraint, _run_constraint),
     StatementKind(("ALTER TABLE * RENAME",), RenameTable, _parse_rename_table, _run_rename_table),
-    StatementKind(("RENAME TABLE",), RenameTables, _parse_rename_tables, _run_rename_table),
+    StatementKind(("RENAME TABLE",), RenameTables, _parse_rename_tables, _run_rename_tables),
     StatementKind(("ALTER TABLE * REPLACE WITH TABLE",), ReplaceTable, _parse_replace, _run_replace),
     StatementKind(("ALTER TABLE * DROP FEATURE",), DropFeature, _parse_drop_feature, _run_drop_feature),
 )

@@ -59,49 +59,101 @@ _LITERALS: Final[dict[TokenType, Callable[[str], st.Cell]]] = {
 }
 
 
+class _Targets:
+    """Parses the columns of the table that an INSERT writes, each perhaps behind the name of the table.
+
+    Attributes:
+        databases: the names before the table's, which only the session can check where the table has none.
+    """
+
+    def __init__(self, table: st.TableName) -> None:
+        self._table = table
+        self.databases: set[str] = set()
+
+    def column(self, stream: TokenStream) -> str:
+        """Parses one column."""
+        parts = stream.dotted_name("column name")
+        *database, owner = parts[:-1] or [self._table.name]
+        is_known = owner.lower() == self._table.name.lower()
+        if not is_known or len(database) > 1 or (database and self._table.database not in (None, *database)):
+            raise unknown_target(".".join(parts), self._table)
+        if database and self._table.database is None:
+            self.databases.update(database)
+        return parts[-1]
+
+    def assignment(self, stream: TokenStream) -> tuple[str, exp.Expr]:
+        """Parses `column = expression` of ON DUPLICATE KEY UPDATE."""
+        name = self.column(stream)
+        stream.need("=")
+        return name, stream.expression()
+
+    def item(self, stream: TokenStream) -> tuple[str, st.Cell]:
+        """Parses `column = value` of INSERT .. SET, whose items are one row."""
+        name = self.column(stream)
+        stream.need("=")
+        return name, _parse_cell(stream, "AS")
+
+
+def unknown_target(written: str, table: st.TableName) -> InvalidInputError:
+    """Builds the error of a column that is not of the table which a statement writes."""
+    return InvalidInputError(
+        f"Unknown column '{written}' in the field list; the statement writes {table}", kind="unknown_column"
+    )
+
+
+_MODIFIERS: Final = (
+    "LOW_PRIORITY",
+    "DELAYED",
+    "HIGH_PRIORITY",
+)  # of MySQL, which has no effect by them either
+
+
 def _parse_insert(stream: TokenStream) -> st.Insert:
     first, second = stream.first_word, stream.tokens[1].text.upper() if len(stream.tokens) > 1 else ""
+    is_ignore = second == "IGNORE"
+    if stream.take_one_of(*_MODIFIERS):
+        is_ignore = stream.take("IGNORE")
+        stream.take("INTO")
     stream.take("TABLE")
     table = parse_table_name(stream)
     if stream.word() == "TEMPORARY":
         stream.refuse("temporary partitions are not supported; INSERT OVERWRITE replaces one at once")
     partitions = parse_partition_names(stream)
     label = _parse_label(stream)
+    targets = _Targets(table)
     columns: tuple[str, ...] | None = None
     if stream.take("(", ")"):
         columns = ()
     elif stream.word() == "(" and stream.word(1) not in ("SELECT", "WITH", "("):
-        columns = tuple(stream.enclosed(partial(_parse_target, table=table)))
-    label = label or _parse_label(stream)
+        columns = tuple(stream.enclosed(targets.column))
     statement = st.Insert(
         table,
         columns,
-        label,
+        label or _parse_label(stream),
         partitions=partitions,
         is_overwrite=second == "OVERWRITE",
         is_replace=first == "REPLACE",
-        is_ignore=second == "IGNORE",
+        is_ignore=is_ignore,
     )
-    if statement.is_replace or statement.is_overwrite:
-        return _parse_source(stream, statement)
-    clause = _on_duplicate_at(stream)
+    clause = None if statement.is_replace or statement.is_overwrite else _on_duplicate_at(stream)
     if clause is None:
-        return _parse_source(stream, statement)
-    source = replace(stream, tokens=stream.tokens[:clause], end=stream.tokens[clause].start)
-    statement = _parse_source(source, statement)
-    source.need_end()
-    stream.at = clause
-    stream.need("ON", "DUPLICATE", "KEY", "UPDATE")
-    return replace(statement, on_duplicate=tuple(stream.listed(partial(_parse_assignment, table=table))))
+        statement = _parse_source(stream, statement, targets)
+    else:
+        source = replace(stream, tokens=stream.tokens[:clause], end=stream.tokens[clause].start)
+        statement = _parse_source(source, statement, targets)
+        source.need_end()
+        stream.at = clause
+        stream.need("ON", "DUPLICATE", "KEY", "UPDATE")
+        statement = replace(statement, on_duplicate=tuple(stream.listed(targets.assignment)))
+    return replace(statement, databases=frozenset(targets.databases)) if targets.databases else statement
 
 
-def _parse_source(stream: TokenStream, statement: st.Insert) -> st.Insert:
+def _parse_source(stream: TokenStream, statement: st.Insert, targets: _Targets) -> st.Insert:
     """Parses the rows: literals, with an alias for ON DUPLICATE KEY UPDATE, or a query."""
     if stream.take_one_of("VALUES", "VALUE"):
         return _with_alias(stream, replace(statement, rows=tuple(stream.listed(_parse_row))))
     if statement.columns is None and stream.take("SET"):
-        items = stream.listed(partial(_parse_set_item, table=statement.table))
-        columns, row = (tuple(part) for part in zip(*items, strict=True))
+        columns, row = (tuple(part) for part in zip(*stream.listed(targets.item), strict=True))
         return _with_alias(stream, replace(statement, columns=columns, rows=(row,)))
     if stream.word() in QUERY_STARTS:
         return replace(statement, query=parse_query(stream))
@@ -113,37 +165,12 @@ def _with_alias(stream: TokenStream, statement: st.Insert) -> st.Insert:
     return replace(statement, row_alias=stream.name("an alias")) if stream.take("AS") else statement
 
 
-def _parse_set_item(stream: TokenStream, table: st.TableName) -> tuple[str, st.Cell]:
-    """Parses `column = value` of INSERT .. SET, whose items are one row."""
-    name = _parse_target(stream, table)
-    stream.need("=")
-    return name, _parse_cell(stream, "AS")
-
-
 def _on_duplicate_at(stream: TokenStream) -> int | None:
     """Returns the index of ON DUPLICATE, None without that clause."""
     ahead = range(len(stream.tokens) - stream.at)
     found = (i for i in ahead if stream.word(i) == "ON" and stream.word(i + 1) == "DUPLICATE")
     clause = next(found, None)
     return None if clause is None else stream.at + clause
-
-
-def _parse_target(stream: TokenStream, table: st.TableName) -> str:
-    """Parses a column of the table that a statement writes, behind the table's name as written there."""
-    parts = stream.dotted_name("column name")
-    owner = ".".join(parts[:-1]).lower()
-    if owner not in ("", table.name.lower(), str(table).lower()):
-        raise InvalidInputError(
-            f"Unknown column '{'.'.join(parts)}' in the field list; the statement writes {table}",
-            kind="unknown_column",
-        )
-    return parts[-1]
-
-
-def _parse_assignment(stream: TokenStream, table: st.TableName) -> tuple[str, exp.Expr]:
-    name = _parse_target(stream, table)
-    stream.need("=")
-    return name, stream.expression()
 
 
 def _parse_label(stream: TokenStream) -> str | None:
@@ -191,6 +218,8 @@ def _parse_cell(stream: TokenStream, *stops: str) -> st.Cell:
 
 
 def _insert(statement: st.Insert, session: Session) -> Result:
+    if statement.databases - {session.full_name(statement.table).partition(".")[0]}:
+        raise unknown_target(f"{min(statement.databases)}.{statement.table.name}", statement.table)
     options = _insert_options(session)
     if statement.merges and not session.table(statement.table).schema.is_duplicate:
         return _insert_merge(statement, session)

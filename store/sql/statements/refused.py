@@ -40,7 +40,6 @@ _REASONS: Final[dict[str, str]] = {
     **dict.fromkeys(("TABLE", "VALUES"), "use SELECT"),
     **dict.fromkeys(("SHOW BINARY LOGS", "SHOW MASTER LOGS", "SHOW BINLOG EVENTS"),
                     "there is no binary log; the change feed of a table has its changes"),
-    "FLUSH TABLES WITH READ LOCK": "LOCK TABLES t READ, or a transaction, reads tables as of one moment",
     "ALTER DATABASE": "a database keeps its name and has no quotas",
     "ALTER TABLE * RENAME PARTITION": "a partition keeps its name",
     "CREATE OR REPLACE TABLE": "use DROP TABLE and CREATE TABLE, or INSERT OVERWRITE for rows alone",

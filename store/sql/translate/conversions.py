@@ -305,3 +305,15 @@ _WHOLES: Final[dict[str, _Conversion]] = {
     ANY_TIME: lambda value: _digits_of_time(value, ANY_TIME),
     "STRING": lambda value: call("d_whole_text", value),
 }
+
+
+def as_assigned(value: exp.Expr, kind: ColumnType) -> exp.Expr:
+    """Returns a value for a column: of X'41' the number 65, where the column has numbers."""
+    bare = value.unnest()
+    is_number = isinstance(bare, exp.HexString) and kind.name in NUMBERS | {"LARGEINT"}
+    return hexadecimal_number(bare) if is_number else value
+
+
+def hexadecimal_number(node: exp.Expr) -> exp.Expr:
+    """Returns the number of a hexadecimal literal."""
+    return exp.Literal.number(int(str(node.this) or "0", 16))

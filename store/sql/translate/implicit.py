@@ -13,12 +13,13 @@ each type, and DuckDB chooses the body when it binds the query (sql.translate.ma
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Final
 
 from seqstore.store.errors import InvalidInputError
-from seqstore.store.sql.parse.sqlglot_adapter import exp
+from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.translate.calls import call
 from seqstore.store.sql.translate.computed_once import once
 from seqstore.store.sql.translate.conversions import (
@@ -29,6 +30,7 @@ from seqstore.store.sql.translate.conversions import (
     as_operand,
     as_text,
     as_whole,
+    hexadecimal_number,
     literal_beside,
     whole_quotient,
 )
@@ -427,3 +429,44 @@ def _is_nonzero(node: exp.Expr) -> bool:
 def _is_plain(node: exp.Expr) -> bool:
     """Returns whether a value may occur twice: DuckDB evaluates it once, but its names must resolve."""
     return node.find(exp.Null, exp.Select, exp.AggFunc, exp.Window, exp.Lambda, exp.Rand) is None
+
+
+_OF_NUMBERS: Final = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.BitwiseAnd,
+                      exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.BitwiseLeftShift,
+                      exp.BitwiseRightShift)  # fmt: skip
+_COMPARED: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.Between,
+                       exp.In)  # fmt: skip
+
+
+def settle_hexadecimals(tree: exp.Expr) -> bool:
+    """Makes literals of X'41' and 0x41 in a tree with noted types, and returns whether there were any.
+
+    As in MySQL it is a number in arithmetic, beside numbers, where it is cast to one and in functions of
+    numbers, else a text. Bytes that are no UTF-8 stay as they are.
+    """
+    found = list(find_all(tree, exp.HexString))
+    for node in found:
+        if _stands_for_number(node):
+            node.replace(hexadecimal_number(node))
+        else:
+            digits = str(node.this)
+            with contextlib.suppress(UnicodeDecodeError):
+                text = bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)).decode()
+                node.replace(exp.Literal.string(text))
+    return bool(found)
+
+
+def _stands_for_number(node: exp.Expr) -> bool:
+    above = node.parent
+    while isinstance(above, exp.Paren):
+        node, above = above, above.parent
+    if isinstance(above, (exp.Cast, exp.TryCast)):
+        return above.this is node and above.to.this in exp.DataType.NUMERIC_TYPES
+    if isinstance(above, _COMPARED):
+        values = [value if isinstance(value, list) else [value] for value in above.args.values()]
+        others = [other for each in values for other in each if isinstance(other, exp.Expr)]
+        return any(other is not node and type_of(other) in NUMBERS for other in others)
+    if isinstance(above, exp.Func) and not isinstance(above, exp.Connector):
+        letters = PARAMETERS.get(function_name(above), "")
+        return letters.rstrip("-") in ("n", "i")
+    return isinstance(above, _OF_NUMBERS)

@@ -208,20 +208,36 @@ def check_databases(tree: exp.Expr, current: Callable[[], str | None]) -> bool:
         InvalidInputError: the table of that name is in another database.
     """
     qualified = [column for column in find_all(tree, exp.Column) if column.args.get("db")]
-    if not qualified:
-        return False
-    places: dict[str, set[str]] = {}
-    for table in find_all(tree, exp.Table):
-        places.setdefault(table.alias_or_name.lower(), set()).add((table.db or current() or "").lower())
     for column in qualified:
-        found = places.get(column.table.lower())
-        if found and column.db.lower() not in found:
-            raise InvalidInputError(
-                f"unknown table '{column.db}.{column.table}' before a column of the query; there is "
-                f"'{min(found)}.{column.table}'",
-                kind="unknown_column",
-            )
-    return True
+        places = _places_of(column)
+        if not places or column.db.lower() in {(table.db or current() or "").lower() for table in places}:
+            continue
+        database = places[0].db or current()
+        raise InvalidInputError(
+            f"unknown table '{column.db}.{column.table}' before a column of the query; there is "
+            f"'{database}.{column.table}'",
+            kind="unknown_column",
+        )
+    return bool(qualified)
+
+
+def _places_of(column: exp.Column) -> list[exp.Table]:
+    """Returns the tables that `db.table.column` may mean, of the nearest SELECT with one of that name.
+
+    None where `db` is the name of a table there: then the column is `table.struct.field`.
+    """
+    select = column.parent_select
+    while isinstance(select, exp.Select):
+        source = select.args.get("from_")
+        nodes = [source.this] if source is not None else []
+        nodes += [join.this for join in select.args.get("joins") or ()]
+        if any(node.alias_or_name.lower() == column.db.lower() for node in nodes):
+            return []
+        found = [node for node in nodes if node.alias_or_name.lower() == column.table.lower()]
+        if found:
+            return [node for node in found if isinstance(node, exp.Table) and cte_of(node) is None]
+        select = select.parent_select
+    return []
 
 
 def nodes_by_relation(tree: exp.Expr, count: int) -> list[list[exp.Table]]:

@@ -47,8 +47,6 @@ _NO_ROW_LOCKS: Final = (
     "transactions that change what the other one read, the second fails with error 1213 and can run again"
 )
 _LEVELS: Final = (exp.Binary, exp.Unary, exp.Func)
-_BITWISE: Final = (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor, exp.BitwiseNot, exp.BitwiseLeftShift,
-                   exp.BitwiseRightShift)  # fmt: skip
 _LEVELS_MAX: Final = 1_500  # of sqlglot, which has some that DuckDB's 1,000 do not have
 _DECIMAL_DIGITS: Final = 20
 _ESCAPED: Final = re.compile(r"\\.|\[[^\]]*\]")  # characters that open no group
@@ -99,6 +97,8 @@ def translate(
     refuse_grown_aliases(tree, relations)
     _expand_aliases(tree, {name.lower() for relation in relations for name in relation.schema.names})
     kinds = note_types(tree, relations)
+    if implicit.settle_hexadecimals(tree):
+        kinds = note_types(tree, relations)
     # Leaves first: a rewriter's result must not be rewritten again.
     for node in reversed(list(walk(tree))):
         cancellation.check()
@@ -320,17 +320,6 @@ def _cast(node: exp.Expr) -> exp.Expr:
 
 def _plain_cast(value: exp.Expr, to: str) -> exp.Expr:
     return _cast(exp.Cast(this=value, to=exp.DataType.build(to, dialect="doris")))
-
-
-def _hexadecimal(node: exp.Expr) -> exp.Expr:
-    """Translates X'41' and 0x41: a number in arithmetic, else a text, where it is one in UTF-8."""
-    digits = str(node.this)
-    if isinstance(node.parent, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, *_BITWISE)):
-        return exp.Literal.number(int(digits or "0", 16))
-    try:
-        return exp.Literal.string(bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)).decode())
-    except UnicodeDecodeError:
-        return node
 
 
 def _collate(node: exp.Expr) -> exp.Expr:
@@ -590,7 +579,6 @@ _REWRITERS: Final[dict[type[exp.Expr], Callable[[exp.Expr], exp.Expr]]] = {
     exp.RegexpExtractAll: _all_extracted,
     exp.Reverse: _reversed,
     exp.Log: _log,
-    exp.HexString: _hexadecimal,
     exp.FromBase64: lambda node: call("d_from_base64", node.this),
     exp.ToBase64: lambda node: call("d_to_base64", node.this),
     exp.Repeat: lambda node: call("d_repeat", node.this, node.args["times"]),

@@ -24,6 +24,7 @@ from seqstore.store.sql.translate.translate import check, name_answers
 
 _VIEWS_MAX: Final = 256  # views that join each other double at every level
 COLUMNS: Final = "columns"  # of the `meta` of a subquery that is a view: the view's columns
+VIEW_NAME: Final = "view_name"  # likewise: its name, `db.view`
 
 # Finds the view of a name; the text is the view that names it, empty for the statement itself. Returns the
 # view's database and the view, None for any other name.
@@ -120,7 +121,7 @@ def _placed(node: exp.Table, name: str, view: View) -> exp.Expr:
     if given is not None and given.columns:
         alias.set("columns", given.columns)
     placed = exp.Subquery(this=select, alias=alias)
-    placed.meta[COLUMNS] = view.columns
+    placed.meta[COLUMNS], placed.meta[VIEW_NAME] = view.columns, name
     for argument in ("joins", "laterals"):
         if node.args.get(argument):
             placed.set(argument, node.args[argument])

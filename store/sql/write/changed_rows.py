@@ -32,6 +32,7 @@ from seqstore.store.segment.winner import order_winner_first
 from seqstore.store.sql.parse.query_parser import has_sources
 from seqstore.store.sql.parse.sqlglot_adapter import exp, find_all
 from seqstore.store.sql.parse.statement_values import Query
+from seqstore.store.sql.translate.conversions import as_assigned
 from seqstore.store.sql.translate.predicates import scan_filter
 from seqstore.store.sql.translate.relations import shown_name
 from seqstore.store.transaction.merge_builder import Outcome
@@ -143,8 +144,10 @@ def with_default(value: exp.Expr, schema: TableSchema, name: str) -> exp.Expr:
         InvalidInputError: DEFAULT for a column that has none and may not be NULL.
     """
     column = schema.find(name)
-    if column is None or not _is_default(value):
+    if column is None:
         return value
+    if not _is_default(value):
+        return as_assigned(value, column.type)
     default = column.default
     if default is None and not column.nullable:
         raise InvalidInputError(
@@ -169,6 +172,7 @@ def _invalid_assignment(found: str, kind: str = "bad_assignment") -> InvalidInpu
 
 
 _TEXT = parse_type("STRING")
+_COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between)
 _INTEGERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "LARGEINT")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _AT = "__at__"
@@ -228,7 +232,7 @@ def run_update(
 ) -> Outcome:
     """Runs an UPDATE on a table of `schema`, as `row_change.run_change` does."""
     alias = tree.this.alias_or_name
-    values = assignments(_without_kept_keys(tree, schema), opened, schema, alias)
+    values = assignments(_without_kept_keys(tree, schema, opened.name), opened, schema, alias)
     if schema.constraints:
         opened.log_constraints(list(values))
     source = tree.args.get("from_")
@@ -248,32 +252,59 @@ def run_update(
     return len(rows), opened.change(rows) if len(rows) else None
 
 
-def _without_kept_keys(tree: exp.Update, schema: TableSchema) -> list[exp.Expr]:
+def _without_kept_keys(tree: exp.Update, schema: TableSchema, full_name: str) -> list[exp.Expr]:
     """Returns the assignments of an UPDATE without those that give a key column the value of WHERE.
 
     Drivers that change the row of a result assign every column, `SET k = 1, v = 2 WHERE k <=> 1`.
     """
-    where = tree.args.get("where")
-    condition = where.this.unnest() if where is not None else None
-    parts = condition.flatten() if isinstance(condition, exp.And) else (condition,)
+    alias = tree.this.alias_or_name.lower()
+    qualifiers = {alias} if tree.this.alias else {alias, full_name.lower()}
+    of_where = qualifiers if has_sources(tree) else {"", *qualifiers}
     equal = {
         part.this.name.lower(): part.expression
-        for part in parts
+        for part in _conjuncts(tree.args.get("where"))
         if isinstance(part, (exp.EQ, exp.NullSafeEQ))
         and isinstance(part.this, exp.Column)
+        and _qualifier(part.this) in of_where
         and isinstance(part.expression, (exp.Literal, exp.Neg))
     }
-    key = {name.lower() for name in schema.key}
+    given = [item.this.name.lower() for item in tree.expressions if isinstance(item, exp.EQ)]
     kept = [
         item
         for item in tree.expressions
         if not (
             isinstance(item, exp.EQ)
-            and (name := item.this.name.lower()) in key
-            and equal.get(name) == item.expression
+            and isinstance(item.this, exp.Column)
+            and _qualifier(item.this) in {"", *qualifiers}
+            and given.count(item.this.name.lower()) == 1
+            and _is_kept_key(item, schema, equal.get(item.this.name.lower()))
         )
     ]
     return kept or tree.expressions
+
+
+def _is_kept_key(item: exp.EQ, schema: TableSchema, value: exp.Expr | None) -> bool:
+    """Returns whether an assignment gives a key column a value that its row has; of texts '1' is not 01."""
+    column = schema.find(item.this.name)
+    if column is None or column.name not in schema.key or value != item.expression:
+        return False
+    is_text = column.type.name in ("CHAR", "VARCHAR", "STRING")
+    return not is_text or (isinstance(value, exp.Literal) and value.is_string)
+
+
+def _qualifier(column: exp.Column) -> str:
+    """Returns what stands before a column, in lower case."""
+    return ".".join(part.name for part in column.parts[:-1]).lower()
+
+
+def _conjuncts(condition: exp.Expr | None) -> list[exp.Expr]:
+    """Returns the conditions that all hold by a WHERE, or by the ON of a join."""
+    bare = condition.this if isinstance(condition, exp.Where) else condition
+    if bare is None:
+        return []
+    bare = bare.unnest()
+    parts = bare.flatten() if isinstance(bare, exp.And) else (bare,)
+    return [part.unnest() for part in parts]
 
 
 def run_delete(
@@ -282,7 +313,8 @@ def run_delete(
     """Runs a DELETE on a table of `schema`, as `row_change.run_change` does."""
     where = tree.args.get("where")
     is_limited = tree.args.get("limit") is not None
-    is_narrowed = is_limited or bool(tree.this.args.get("joins"))  # MySQL's DELETE t FROM t JOIN .. ON ..
+    joins = tree.this.args.get("joins") or ()  # MySQL's DELETE t FROM t JOIN .. ON ..
+    is_narrowed = is_limited or any(join.args.get("on") or join.args.get("using") for join in joins)
     if not is_narrowed and (where is None or _is_always_true(where.this, open_query)):
         raise InvalidInputError("delete all rows is forbidden temporary.", kind="delete_all")
     is_joined = has_sources(tree)
@@ -315,28 +347,34 @@ def key_predicate(tree: exp.Expr, schema: TableSchema) -> pc.Expression | None:
 
 
 def names_key(tree: exp.Expr, schema: TableSchema) -> bool:
-    """Returns whether a condition of an UPDATE or DELETE compares a column of the key.
+    """Returns whether a condition of an UPDATE or DELETE compares a column of the declared key.
 
-    It is one that every changed row meets: a part of an OR is none.
+    It is one that every changed row meets: a part of an OR is none. Conditions of inner joins count, too.
     """
-    where = tree.args.get("where")
-    condition = where.this.unnest() if where is not None else None
-    parts = condition.flatten() if isinstance(condition, exp.And) else (condition,)
-    compared = (part.unnest() for part in parts if part is not None)
-    columns = (
-        side
-        for part in compared
-        if isinstance(part, (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NullSafeEQ, exp.In, exp.Between))
-        for side in (part.this, part.args.get("expression"))
-        if isinstance(side, exp.Column)
-    )
+    parts = _conjuncts(tree.args.get("where"))
+    for join in tree.this.args.get("joins") or ():
+        if not join.side and not join.kind:
+            parts += _conjuncts(join.args.get("on"))
     alias = tree.this.alias_or_name.lower()
-    return any(
-        column.table.lower() in ("", alias)
-        and (found := schema.find(column.name)) is not None
-        and found.name in schema.declared_key
-        for column in columns
-    )
+    return any(isinstance(part, _COMPARISONS) and _compares_key(part, schema, alias) for part in parts)
+
+
+def _compares_key(part: exp.Expr, schema: TableSchema, alias: str) -> bool:
+    """Returns whether one side of a comparison is a column of the key, and no other has one of the table."""
+
+    def is_own(column: exp.Column) -> bool:
+        return column.table.lower() in ("", alias) and schema.find(column.name) is not None
+
+    values = [value if isinstance(value, list) else [value] for value in part.args.values()]
+    sides = [side for each in values for side in each if isinstance(side, exp.Expr)]
+    for side in (part.this, part.args.get("expression")):
+        column = schema.find(side.name) if isinstance(side, exp.Column) and is_own(side) else None
+        if column is None or column.name not in schema.declared_key:
+            continue
+        others = [each for other in sides if other is not side for each in find_all(other, exp.Column)]
+        if not any(map(is_own, others)):
+            return True
+    return False
 
 
 def one_key(tree: exp.Expr, schema: TableSchema) -> tuple[object, ...] | None:

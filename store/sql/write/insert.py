@@ -36,6 +36,7 @@ from seqstore.store.sql.parse.partition_parser import TOUCHED
 from seqstore.store.sql.parse.sqlglot_adapter import exp
 from seqstore.store.sql.parse.statement_values import Cell, Insert, Query, Word
 from seqstore.store.sql.result import Result, write_info
+from seqstore.store.sql.translate.conversions import as_assigned
 from seqstore.store.sql.write.changed_rows import OpenQuery, with_stored_texts
 from seqstore.store.table import Table
 from seqstore.store.transaction.transaction_table import TransactionTable
@@ -445,7 +446,8 @@ def _evaluated(
     changed: dict[int, list[Any]] = {}
     for start in range(0, len(places), _EXPRESSIONS_AT_ONCE):
         chunk = places[start : start + _EXPRESSIONS_AT_ONCE]
-        items = [exp.alias_(cell, f"v{i}") for i, (_, _, cell) in enumerate(chunk)]
+        cells = [as_assigned(cell, targets[column].type) for _, column, cell in chunk]
+        items = [exp.alias_(cell, f"v{i}") for i, cell in enumerate(cells)]
         with open_query(Query(exp.select(*items), None)) as reader:
             values = with_stored_texts(reader.read_all(), [targets[c].type for _, c, _ in chunk])
         for (r, c, _), column in zip(chunk, values.columns, strict=True):

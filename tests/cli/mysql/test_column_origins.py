@@ -17,6 +17,7 @@ _TABLES = (
     "CREATE TABLE log (k INT, v INT) DUPLICATE KEY(k)",
     "CREATE VIEW seen AS SELECT k, w AS text FROM b",
     "CREATE DATABASE other",
+    "CREATE VIEW other.seen AS SELECT k FROM db.b",
     "CREATE TABLE other.a (k INT, z INT) UNIQUE KEY(k)",
     "INSERT INTO a VALUES (1, 2)",
     "INSERT INTO b VALUES (1, 'x')",
@@ -68,6 +69,13 @@ def origins(cursor: Any, text: str) -> list[tuple[str, str, str, str, int]]:
         ("SELECT k FROM a UNION SELECT k FROM b", [NONE]),
         ("SELECT count(*), max(k) FROM a", [NONE, NONE]),
         ("SELECT 1", [NONE]),
+        ("SELECT * REPLACE (k + 100 AS k) FROM a", [NONE, NONE]),
+        ("SELECT * EXCEPT (v) FROM a", [NONE]),
+        ("SELECT k, count(*) FROM a GROUP BY k WITH ROLLUP", [JOINED_K, NONE]),
+        ("SELECT k FROM a GROUP BY GROUPING SETS ((k), (v))", [JOINED_K]),
+        ("SELECT k FROM seen AS a", [("db", "a", "seen", "k", 0)]),
+        ("SELECT k FROM other.seen", [("other", "seen", "seen", "k", 0)]),
+        ("SELECT k FROM a FOR VERSION AS OF 1", [("db", "a", "a", "k", NOT_NULL)]),
     ],
 )
 def test_a_column_has_the_table_that_it_comes_from(cursor: Any, text: str, expected: list[Any]) -> None:
@@ -100,4 +108,18 @@ def test_the_list_of_fields_has_them_too(cursor: Any) -> None:
     packets = [connection._read_packet(pymysql.protocol.FieldDescriptorPacket) for _ in range(2)]
     assert [(each.org_table, each.org_name, each.flags & (KEY | NOT_NULL)) for each in packets] == [
         ("a", "k", KEY | NOT_NULL), ("a", "v", 0)]  # fmt: skip
+    assert connection._read_packet().is_eof_packet()
+
+
+def test_a_prepared_query_has_them_before_it_runs(cursor: Any) -> None:
+    connection = cursor.connection
+    connection._execute_command(0x16, b"SELECT k, v + ? FROM a WHERE k = ?")
+    prepared = connection._read_packet()
+    assert prepared.get_all_data()[:1] == b"\0"
+    for _ in range(2):
+        connection._read_packet()  # a parameter
+    assert connection._read_packet().is_eof_packet()
+    packets = [connection._read_packet(pymysql.protocol.FieldDescriptorPacket) for _ in range(2)]
+    assert [(each.table_name, each.org_table, each.flags & (KEY | NOT_NULL)) for each in packets] == [
+        ("a", "a", KEY | NOT_NULL), ("", "", 0)]  # fmt: skip
     assert connection._read_packet().is_eof_packet()

@@ -75,6 +75,26 @@ def test_the_database_is_the_current_one_of_each_run(session: Session) -> None:
             run(session, "USE db")
 
 
+@pytest.mark.sql(
+    "CREATE TABLE st (k INT, t STRUCT<k:INT, v:INT>) UNIQUE KEY(k)",
+)
+def test_a_field_of_a_struct_is_no_column_of_a_table(session: Session) -> None:
+    run(session, "INSERT INTO t VALUES (1, 2); INSERT INTO st VALUES (1, named_struct('k', 5, 'v', 6))")
+    for text in ("SELECT st.t.v FROM st", "SELECT st.t.v FROM st WHERE st.k IN (SELECT k FROM t)",
+                 "SELECT a.t.v FROM st AS a JOIN t AS b ON a.k = b.k"):  # fmt: skip
+        assert run(session, text) == [(6,)]
+
+
+def test_the_table_is_that_of_the_nearest_query(session: Session) -> None:
+    run(session, "CREATE DATABASE other; CREATE TABLE other.t (k INT, v INT) UNIQUE KEY(k)")
+    run(session, "INSERT INTO t VALUES (1, 2); INSERT INTO other.t VALUES (1, 4)")
+    assert run(session, "SELECT db.t.v, (SELECT max(other.t.v) FROM other.t) FROM t") == [(2, 4)]
+    with pytest.raises(InvalidInputError, match=r"unknown table 'other\.t'"):
+        run(session, "SELECT other.t.v FROM t WHERE EXISTS (SELECT 1 FROM other.t WHERE other.t.v > 0)")
+    with pytest.raises(InvalidInputError, match=r"unknown column 'zz\.t\.v' in the constraint"):
+        run(session, "ALTER TABLE t ADD CONSTRAINT c CHECK (zz.t.v > 0)")
+
+
 def test_an_alias_keeps_the_database_of_its_table(session: Session) -> None:
     run(session, "INSERT INTO t VALUES (1, 2)")
     assert run(session, "SELECT db.x.v FROM t AS x") == [(2,)]

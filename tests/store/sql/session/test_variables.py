@@ -7,7 +7,7 @@ import pytest
 from seqstore import InvalidInputError, Session, UnavailableError
 from seqstore.store.sql.session import client_variables as others
 from seqstore.store.sql.session.running_statement import TimeLimit
-from seqstore.store.sql.session.variables import Variables
+from seqstore.store.sql.session.variables import _NUMBERS, Variables
 from tests.support.statements import run
 
 # What clients send as they connect, or at the head of a dump.
@@ -48,6 +48,14 @@ _OF_CLIENTS = (
     "SET parallel_pipeline_task_num = 8",
     "SET GLOBAL enable_sql_cache = false",
     "SET delete_without_partition = true",
+    "SET experimental_enable_nereids_planner = true",
+    "SET enable_profile = false",
+    # pools, phpMyAdmin, pt-tools, dumps of MySQL 8
+    "SET SESSION innodb_lock_wait_timeout = 1, lock_wait_timeout = 60, lc_messages = 'en_US'",
+    "SET SESSION show_create_table_skip_secondary_engine = 1, completion_type = 0",
+    "SET @@GLOBAL.GTID_PURGED = ''",
+    "SET max_statement_time = 0.5",
+    "SET collation_connection = NULL",
 )
 
 
@@ -88,6 +96,22 @@ def test_a_variable_without_effect_is_kept(session: Session) -> None:
         assert session.variables.get(name) == "17", name
         run(session, f"SET {name} = DEFAULT")
         assert session.variables.get(name) == default, name
+
+
+@pytest.mark.parametrize("value", ["\u00b2", "\u0661", "1" * 5000, "-", ""])
+@pytest.mark.parametrize("name", sorted(_NUMBERS))
+def test_a_number_is_one_of_64_bits(session: Session, name: str, value: str) -> None:
+    """`²` was taken for a digit, and each later statement failed."""
+    if name == "txn_version" and not value:
+        return
+    with pytest.raises(InvalidInputError, match=f"Variable '{name}' can't be set"):
+        run(session, f"SET {'GLOBAL ' if name == 'max_allowed_packet' else ''}{name} = '{value}'")
+    assert run(session, "SELECT 1") == [(1,)]
+
+
+def test_innodb_lock_wait_timeout_is_that_of_updates(session: Session) -> None:
+    run(session, "SET innodb_lock_wait_timeout = 3")
+    assert session.variables.lock_seconds == 3
 
 
 def test_the_kinds_of_variables_have_no_name_in_common() -> None:
@@ -147,6 +171,8 @@ class TestSafeUpdates:
             "DELETE FROM t WHERE v = 10",
             "DELETE FROM t WHERE a = 1 OR v = 10",
             "DELETE FROM t WHERE a + 1 = 2",
+            "DELETE FROM t WHERE a = a",
+            "DELETE FROM t WHERE a BETWEEN v AND 3",
             "UPDATE t SET v = 0 WHERE v = 10",
             "UPDATE t SET v = 0 WHERE a IS NOT NULL AND v = 10",
             "DELETE FROM t USING (SELECT 1 AS a) AS s WHERE s.a = 1 AND t.v = 10",
@@ -168,6 +194,7 @@ class TestSafeUpdates:
             ("UPDATE t SET v = 0 WHERE a BETWEEN 2 AND 3", [0, 10]),
             ("UPDATE t AS n SET v = 0 WHERE n.a IN (1)", [0, 20]),
             ("DELETE FROM t USING (SELECT 1 AS k) AS s WHERE t.a = s.k", [20]),
+            ("DELETE t FROM t JOIN (SELECT 1 AS k) AS s ON t.a = s.k", [20]),
             ("TRUNCATE TABLE t", []),
         ],
     )
@@ -200,14 +227,22 @@ def _values(session: Session) -> list[int]:
         ({"query_timeout": "0", "max_execution_time": "50"}, "max_execution_time = 50 ms"),
         ({"query_timeout": "7", "max_execution_time": "7000"}, "query_timeout = 7 seconds"),
         ({"query_timeout": "7", "max_execution_time": "60000"}, "query_timeout = 7 seconds"),
+        ({"query_timeout": "7", "max_statement_time": "0.5"}, "max_statement_time = 0.5 seconds"),
+        ({"query_timeout": "0", "max_execution_time": "0"}, "query_timeout = 0 seconds"),
     ],
 )
 def test_a_query_has_the_shorter_limit(values: dict[str, str], limit: str) -> None:
-    assert str(TimeLimit.of("SELECT", values)) == limit
+    given = {"max_execution_time": "0", "max_statement_time": "0", **values}
+    assert str(TimeLimit.of("SELECT", given)) == limit
 
 
 def test_a_write_has_no_limit_of_queries() -> None:
-    values = {"query_timeout": "7", "insert_timeout": "9", "max_execution_time": "50"}
+    values = {
+        "query_timeout": "7",
+        "insert_timeout": "9",
+        "max_execution_time": "50",
+        "max_statement_time": "0",
+    }
     assert str(TimeLimit.of("INSERT", values)) == "insert_timeout = 9 seconds"
 
 
