@@ -273,6 +273,7 @@ class Connection:
                 raise InvalidInputError(f"Unknown command 0x{payload[0]:02x}", kind="not_supported")
             run(self, payload[1:])
         except StoreError as error:
+            self.session.note_failure()
             self._error(error)
         except KeyboardInterrupt:
             self._error(InvalidInputError("Query execution was interrupted", kind="interrupted"))

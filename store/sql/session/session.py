@@ -156,7 +156,7 @@ class Session:
         try:
             result = self._result_of(statement)
         except StoreError:
-            self.row_count = -1
+            self.note_failure()
             raise
         if result.rows is not None:
             self.note_answer(len(result.rows))
@@ -186,6 +186,11 @@ class Session:
             self.warnings = result.warnings
         self.last_insert_id = result.generated_id or self.last_insert_id
         return result
+
+    @internal
+    def note_failure(self) -> None:
+        """Remembers that a statement changed no rows, because it failed."""
+        self.row_count = -1
 
     @internal
     def note_answer(self, rows: int) -> None:

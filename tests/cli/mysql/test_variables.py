@@ -44,3 +44,16 @@ def test_a_client_that_is_silent_for_wait_timeout_is_disconnected(connect: Any) 
     ask(connection, "SET wait_timeout = 1")
     assert connection._rfile.read(1) == b""
     assert ask(other, "SELECT @@wait_timeout") == [(28_800,)]
+
+
+def test_row_count_and_found_rows_are_of_the_last_command(connect: Any) -> None:
+    connection = connect()
+    ask(connection, "CREATE TABLE counted (k INT) UNIQUE KEY(k)")
+    ask(connection, "INSERT INTO counted VALUES (1), (2)")
+    assert ask(connection, "SELECT ROW_COUNT()") == [(2,)]
+    ask(connection, "SELECT k FROM counted")
+    assert ask(connection, "SELECT FOUND_ROWS(), ROW_COUNT()") == [(2, -1)]
+    ask(connection, "INSERT INTO counted VALUES (3)")
+    with pytest.raises(pymysql.MySQLError):
+        ask(connection, "SELECT nothing FROM counted")
+    assert ask(connection, "SELECT ROW_COUNT()") == [(-1,)]
