@@ -43,18 +43,10 @@ OF_THE_ENGINE = {
         *("read_newest", "reserve", "writers"),
     },
     Session: {
-        *("full_name", "in_zone", "is_system", "moment", "query_context", "reading", "require", "run"),
-        *(
-            "columns_of",
-            "find_view",
-            "note_answer",
-            "require_admin",
-            "require_within",
-            "sees_user",
-            "stream",
-            "table",
-        ),
-        *("parse", "schema", "table_filter", "tables_of", "within", "workload_group", "working"),
+        *("columns_of", "find_view", "full_name", "in_zone", "is_system", "moment"),
+        *("note_answer", "note_failure", "parse", "query_context", "reading", "require", "require_admin"),
+        *("require_within", "run", "schema", "sees_user", "stream", "table", "table_filter", "tables_of"),
+        *("within", "workload_group", "working"),
     },
 }
 
