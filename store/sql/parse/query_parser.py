@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -177,9 +177,25 @@ def parse_delete(stream: TokenStream) -> st.DeleteStatement:
     Those are `DELETE t FROM t JOIN .. [WHERE ..]` and `DELETE FROM t USING t JOIN .. [WHERE ..]`. Delta's
     documents omit FROM.
     """
-    words = (stream.word(i - stream.at) for i in range(1, len(stream.tokens)))
-    clause = next((word for word in words if word in ("FROM", "WHERE", "USING", "(")), "")
-    return _delete(_change_tree(stream, lacks_from=clause != "FROM"))
+    words = (stream.word(i - stream.at) for i in range(len(stream.tokens)))
+    head = list(itertools.takewhile(lambda word: word not in ("WHERE", "USING", "JOIN", "("), words))
+    tree = _change_tree(_without_stars(stream, head), lacks_from="FROM" not in head)
+    stream.at = len(stream.tokens)
+    return _delete(tree)
+
+
+def _without_stars(stream: TokenStream, head: Sequence[str]) -> TokenStream:
+    """Blanks `.*` behind the names of MySQL's DELETE, `DELETE t.* FROM ..` and `DELETE FROM t.* USING ..`.
+
+    Args:
+        head: the first words of the statement, up to its sources and conditions.
+    """
+    text = stream.text
+    for place, pair in enumerate(itertools.pairwise(head)):
+        if pair == (".", "*"):
+            start, end = stream.tokens[place].start, stream.tokens[place + 1].end + 1
+            text = f"{text[:start]}{' ' * (end - start)}{text[end:]}"
+    return replace(stream, text=text) if text != stream.text else stream
 
 
 def _delete(tree: exp.Expr) -> st.DeleteStatement:

@@ -38,6 +38,7 @@ INSERT INTO t SET k = 1, t.v = -2.5 AS n ON DUPLICATE KEY UPDATE v = n.v + t.v
 DELETE a, b FROM t AS a LEFT JOIN u AS b ON a.k = b.k WHERE b.k IS NULL
 DELETE b FROM t AS a, u AS b WHERE a.k = b.k
 DELETE FROM t USING t JOIN u USING (k) WHERE u.v > 1
+DELETE t.* FROM t JOIN u ON t.k = u.k
 SHOW COUNT(*) WARNINGS
 EXPLAIN d.t
 DROP DATABASE d

@@ -131,6 +131,8 @@ class TestDeleteWithJoins:
         [
             ("DELETE t FROM t JOIN s ON t.k = s.k", [1, 4]),
             ("DELETE FROM t USING t JOIN s ON t.k = s.k", [1, 4]),
+            ("DELETE t.* FROM t JOIN s ON t.k = s.k", [1, 4]),
+            ("DELETE FROM db.t.* USING db.t JOIN s ON t.k = s.k WHERE t.k * 1 = 2", [1, 3, 4]),
             ("DELETE FROM t USING t, s WHERE t.k = s.k", [1, 4]),
             ("DELETE t FROM t, s WHERE t.k = s.k AND s.v = 1", [1, 3, 4]),
             ("DELETE t FROM t INNER JOIN s ON t.k = s.k WHERE s.v = 2", [1, 2, 4]),
