@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -90,13 +91,17 @@ def test_a_port_is_served_after_a_lack_of_descriptors(
     """The accepting thread of MySQL ended for good, and that of Thrift used a whole processor."""
     with PROTOCOLS[protocol](store) as port:
         assert log_in(store, protocol, port, held, "root") == ""
-        with socket.socket() as client:
-            with no_files_left(), caplog.at_level(logging.WARNING):
+        clients = [held.enter_context(socket.socket()) for _ in range(20)]
+        with no_files_left(), caplog.at_level(logging.WARNING):
+            for client in clients:  # one may get the descriptor of something that ends just now
                 client.connect(("127.0.0.1", port))
-                while "client can be accepted" not in caplog.text:
+                end = time.monotonic() + 10
+                while "client can be accepted" not in caplog.text and time.monotonic() < end:
                     pass
-            assert len(caplog.records) < 100
-            assert log_in(store, protocol, port, held, "root") == ""
+                if "client can be accepted" in caplog.text:
+                    break
+        assert 0 < len(caplog.records) < 100
+        assert log_in(store, protocol, port, held, "root") == ""
 
 
 @each_protocol

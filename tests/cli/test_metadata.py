@@ -24,37 +24,37 @@ from seqstore.store.sql.session.system_tables import system_table_names
 from tests.cli.mysql_client import ask, dial, log_in, read_packet, send_packet
 from tests.support.http_server import Client, serving
 
-# Of each kind of statement that only reads: {db} is the database, and every name in it holds `marker`.
+# Of each kind of statement that only reads: {db} is the database, and every name in it holds `cloak`.
 STATEMENTS = {
-    "Describe": "DESC {db}.marker_t",
-    "DescribeHistory": "DESC HISTORY {db}.marker_t",
-    "Explain": "EXPLAIN SELECT * FROM {db}.marker_t",
-    "Query": "SELECT * FROM {db}.marker_t",
-    "IntoOutfile": "SELECT * FROM {db}.marker_t INTO OUTFILE 'file:///marker/x'",
+    "Describe": "DESC {db}.cloak_t",
+    "DescribeHistory": "DESC HISTORY {db}.cloak_t",
+    "Explain": "EXPLAIN SELECT * FROM {db}.cloak_t",
+    "Query": "SELECT * FROM {db}.cloak_t",
+    "IntoOutfile": "SELECT * FROM {db}.cloak_t INTO OUTFILE 'file:///cloak/x'",
     "ShowAlterTable": "SHOW ALTER TABLE COLUMN FROM {db}",
     "ShowBackup": "SHOW BACKUP FROM {db}",
-    "ShowColumns": "SHOW FULL COLUMNS FROM {db}.marker_t",
+    "ShowColumns": "SHOW FULL COLUMNS FROM {db}.cloak_t",
     "ShowCreateDatabase": "SHOW CREATE DATABASE {db}",
-    "ShowCreateTable": "SHOW CREATE TABLE {db}.marker_t",
-    "ShowCreateView": "SHOW CREATE VIEW {db}.marker_t",
+    "ShowCreateTable": "SHOW CREATE TABLE {db}.cloak_t",
+    "ShowCreateView": "SHOW CREATE VIEW {db}.cloak_t",
     "ShowDatabases": "SHOW DATABASES",
     "ShowExport": "SHOW EXPORT FROM {db}",
-    "ShowGrants": "SHOW GRANTS FOR marker_u",
-    "ShowIndex": "SHOW INDEX FROM {db}.marker_t",
+    "ShowGrants": "SHOW GRANTS FOR cloak_u",
+    "ShowIndex": "SHOW INDEX FROM {db}.cloak_t",
     "ShowList": "SHOW STATUS",
     "ShowLoad": "SHOW LOAD FROM {db}",
-    "ShowPartitions": "SHOW PARTITIONS FROM {db}.marker_t",
+    "ShowPartitions": "SHOW PARTITIONS FROM {db}.cloak_t",
     "ShowProcesses": "SHOW FULL PROCESSLIST",
-    "ShowProperty": "SHOW PROPERTY FOR marker_u",
+    "ShowProperty": "SHOW PROPERTY FOR cloak_u",
     "ShowRestore": "SHOW BRIEF RESTORE FROM {db}",
     "ShowRoles": "SHOW ROLES",
     "ShowShipping": "SHOW SHIPPING",
-    "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.marker_j",
-    "ShowSnapshot": "SHOW SNAPSHOT ON '/marker' WHERE SNAPSHOT = '{db}'",
+    "ShowRoutineLoad": "SHOW ALL ROUTINE LOAD FOR {db}.cloak_j",
+    "ShowSnapshot": "SHOW SNAPSHOT ON '/cloak' WHERE SNAPSHOT = '{db}'",
     "ShowStreamLoad": "SHOW STREAM LOAD FROM {db}",
     "ShowTableStatus": "SHOW TABLE STATUS FROM {db}",
     "ShowTables": "SHOW FULL TABLES FROM {db}",
-    "ShowTransaction": "SHOW TRANSACTION FROM {db} WHERE label = 'marker_l'",
+    "ShowTransaction": "SHOW TRANSACTION FROM {db} WHERE label = 'cloak_l'",
     "ShowVariables": "SHOW VARIABLES",
     "ShowViews": "SHOW VIEWS FROM {db}",
     "ShowWarnings": "SHOW WARNINGS",
@@ -65,40 +65,40 @@ STATEMENTS = {
 }
 # Others that name a table or a database, or end something of another user.
 MORE = [
-    "SHOW CREATE ROUTINE LOAD FOR {db}.marker_j",
-    "SHOW ROUTINE LOAD TASK WHERE JobName = 'marker_j'",
+    "SHOW CREATE ROUTINE LOAD FOR {db}.cloak_j",
+    "SHOW ROUTINE LOAD TASK WHERE JobName = 'cloak_j'",
     "SHOW ALL GRANTS",
     "SHOW GLOBAL VARIABLES",
-    "EXPLAIN INSERT INTO {db}.marker_t SELECT 1",
-    "EXPLAIN DELETE FROM {db}.marker_t WHERE marker_c = 1",
-    "CREATE TABLE mine.copy LIKE {db}.marker_t",
-    "CREATE TABLE mine.copy UNIQUE KEY(marker_c) AS SELECT * FROM {db}.marker_t",
-    "INSERT INTO mine.own SELECT marker_c FROM {db}.marker_t",
-    "INSERT INTO {db}.marker_t VALUES (1)",
-    "UPDATE {db}.marker_t SET marker_c = 1 WHERE marker_c = 1",
-    "DELETE FROM {db}.marker_t WHERE marker_c = 1",
-    "MERGE INTO mine.own USING {db}.marker_t s ON own.k = s.marker_c WHEN MATCHED THEN DELETE",
-    "SELECT * FROM {db}.marker_t FOR VERSION AS OF 1",
-    "TRUNCATE TABLE {db}.marker_t",
-    "ALTER TABLE {db}.marker_t ADD COLUMN x INT",
-    "DROP TABLE {db}.marker_t",
+    "EXPLAIN INSERT INTO {db}.cloak_t SELECT 1",
+    "EXPLAIN DELETE FROM {db}.cloak_t WHERE cloak_c = 1",
+    "CREATE TABLE mine.copy LIKE {db}.cloak_t",
+    "CREATE TABLE mine.copy UNIQUE KEY(cloak_c) AS SELECT * FROM {db}.cloak_t",
+    "INSERT INTO mine.own SELECT cloak_c FROM {db}.cloak_t",
+    "INSERT INTO {db}.cloak_t VALUES (1)",
+    "UPDATE {db}.cloak_t SET cloak_c = 1 WHERE cloak_c = 1",
+    "DELETE FROM {db}.cloak_t WHERE cloak_c = 1",
+    "MERGE INTO mine.own USING {db}.cloak_t s ON own.k = s.cloak_c WHEN MATCHED THEN DELETE",
+    "SELECT * FROM {db}.cloak_t FOR VERSION AS OF 1",
+    "TRUNCATE TABLE {db}.cloak_t",
+    "ALTER TABLE {db}.cloak_t ADD COLUMN x INT",
+    "DROP TABLE {db}.cloak_t",
     "DROP DATABASE {db}",
-    "OPTIMIZE {db}.marker_t",
-    "VACUUM {db}.marker_t DRY RUN",
-    "REORG TABLE {db}.marker_t APPLY (PURGE)",
-    "RESTORE TABLE {db}.marker_t TO VERSION 1",
-    "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_l'",
-    "CANCEL ALTER TABLE COLUMN FROM {db}.marker_t",
+    "OPTIMIZE {db}.cloak_t",
+    "VACUUM {db}.cloak_t DRY RUN",
+    "REORG TABLE {db}.cloak_t APPLY (PURGE)",
+    "RESTORE TABLE {db}.cloak_t TO VERSION 1",
+    "CANCEL LOAD FROM {db} WHERE LABEL = 'cloak_l'",
+    "CANCEL ALTER TABLE COLUMN FROM {db}.cloak_t",
     "CANCEL BACKUP FROM {db}",
-    "CANCEL EXPORT FROM {db} WHERE LABEL = 'marker_l'",
-    "EXPORT TABLE {db}.marker_t TO 'file:///marker/x'",
+    "CANCEL EXPORT FROM {db} WHERE LABEL = 'cloak_l'",
+    "EXPORT TABLE {db}.cloak_t TO 'file:///cloak/x'",
     "CANCEL RESTORE FROM {db}",
-    "BACKUP SNAPSHOT {db}.marker TO '/marker'",
-    "RESTORE SNAPSHOT {db}.marker FROM '/marker'",
-    "ALTER TABLE {db}.marker_t MODIFY COLUMN marker_c BIGINT KEY",
-    "PAUSE ROUTINE LOAD FOR {db}.marker_j",
-    "STOP ROUTINE LOAD FOR {db}.marker_j",
-    "ALTER ROUTINE LOAD FOR {db}.marker_j PROPERTIES ('max_batch_rows' = '300000')",
+    "BACKUP SNAPSHOT {db}.cloak TO '/cloak'",
+    "RESTORE SNAPSHOT {db}.cloak FROM '/cloak'",
+    "ALTER TABLE {db}.cloak_t MODIFY COLUMN cloak_c BIGINT KEY",
+    "PAUSE ROUTINE LOAD FOR {db}.cloak_j",
+    "STOP ROUTINE LOAD FOR {db}.cloak_j",
+    "ALTER ROUTINE LOAD FOR {db}.cloak_j PROPERTIES ('max_batch_rows' = '300000')",
 ]
 READING = ("SHOW", "DESC", "DESCRIBE", "EXPLAIN", "SELECT", "WITH", "USE")
 
@@ -113,7 +113,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     folder = tmp_path_factory.mktemp("metadata")
     with Store.open(folder / "data", settings=settings_of(folder)) as store:
         store.accounts.create("eve")
-        store.accounts.create("marker_u")
+        store.accounts.create("cloak_u")
         for name in ("mine", "secret", "empty", "part"):
             store.create_database(name)
         store.accounts.grant("eve", ["SELECT", "LOAD", "ALTER", "CREATE"], "mine")
@@ -131,25 +131,25 @@ def http(store: Store) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Of a server with a database `secret` that eve may not see, full of names with `marker`."""
+    """Of a server with a database `secret` that eve may not see, full of names with `cloak`."""
     with MysqlServer(store) as server:
         root = connect(server.port, "root")
         for text in (
             "CREATE TABLE mine.own (k INT) UNIQUE KEY(k)",
-            "CREATE TABLE secret.marker_t (marker_c INT COMMENT 'marker_n') UNIQUE KEY(marker_c)",
-            "CREATE TABLE secret.marker_w (k INT, v INT) UNIQUE KEY(k)",
-            "INSERT INTO secret.marker_w VALUES (1, 1)",
-            "GRANT LOAD_PRIV ON secret.* TO marker_u",
-            f"CREATE ROUTINE LOAD secret.marker_j ON marker_t FROM FILES ('path' = '{store.path.parent}/*')",
+            "CREATE TABLE secret.cloak_t (cloak_c INT COMMENT 'cloak_n') UNIQUE KEY(cloak_c)",
+            "CREATE TABLE secret.cloak_w (k INT, v INT) UNIQUE KEY(k)",
+            "INSERT INTO secret.cloak_w VALUES (1, 1)",
+            "GRANT LOAD_PRIV ON secret.* TO cloak_u",
+            f"CREATE ROUTINE LOAD secret.cloak_j ON cloak_t FROM FILES ('path' = '{store.path.parent}/*')",
             "USE secret",
-            "BEGIN WITH LABEL marker_l",
-            "INSERT INTO marker_t VALUES (7)",
+            "BEGIN WITH LABEL cloak_l",
+            "INSERT INTO cloak_t VALUES (7)",
             "COMMIT",
         ):
             ask(root, text)
         make_part(root, http, f"{store.path.parent}/*")
-        http.load("secret.marker_t", "8\n", label="marker_s")
-        ask(root, "ALTER TABLE secret.marker_t ADD COLUMN marker_d INT")
+        http.load("secret.cloak_t", "8\n", label="cloak_s")
+        ask(root, "ALTER TABLE secret.cloak_t ADD COLUMN cloak_d INT")
         ask(root, "SET query_timeout = 86400")
         with waiting(server.port, root):
             yield server.port
@@ -159,12 +159,12 @@ def port(store: Store, http: Client, tmp_path_factory: pytest.TempPathFactory) -
 def waiting(port: int, root: Any) -> Iterator[None]:
     """A statement that runs as long as the block: it waits for the lock of another transaction."""
     holder = connect(port, "root")
-    for text in ("BEGIN", "UPDATE secret.marker_w SET v = 2 WHERE k = 1"):
+    for text in ("BEGIN", "UPDATE secret.cloak_w SET v = 2 WHERE k = 1"):
         ask(holder, text)
-    update = "UPDATE secret.marker_w SET v = 3 WHERE k = 1"
+    update = "UPDATE secret.cloak_w SET v = 3 WHERE k = 1"
     running = threading.Thread(target=try_to, args=(root, update))
     running.start()
-    while "secret.marker_w" not in try_to(holder, "SHOW FULL PROCESSLIST"):
+    while "secret.cloak_w" not in try_to(holder, "SHOW FULL PROCESSLIST"):
         assert running.is_alive()
     yield
     try_to(holder, f"KILL {root.thread_id()}")  # on a slow machine its wait may have ended
@@ -174,7 +174,7 @@ def waiting(port: int, root: Any) -> Iterator[None]:
 
 def make_part(root: Any, http: Client, files: str) -> None:
     """Fills the database `part`: of its tables and jobs tess may see one, with all privileges but ADMIN."""
-    for name in ("marker", "own"):
+    for name in ("cloak", "own"):
         for text in (
             f"CREATE TABLE part.{name}_t ({name}_c INT COMMENT '{name}_n') UNIQUE KEY({name}_c)",
             f"CREATE VIEW part.{name}_v AS SELECT {name}_c FROM part.{name}_t",
@@ -218,9 +218,9 @@ def test_a_hidden_database_reads_as_one_that_does_not_exist(port: int, text: str
         eve.close()
     assert answers[0] == answers[1]
     unknown = (
-        answers[0].replace("marker_t", "").replace("marker_u", "") if "Error" in answers[0] else answers[0]
+        answers[0].replace("cloak_t", "").replace("cloak_u", "") if "Error" in answers[0] else answers[0]
     )
-    assert "marker" not in unknown or "syntax" in unknown, unknown
+    assert "cloak" not in unknown or "syntax" in unknown, unknown
 
 
 def test_every_statement_that_reads_is_tried() -> None:
@@ -237,10 +237,10 @@ def test_no_system_table_tells_a_hidden_name(port: int, table: str) -> None:
     root, eve = connect(port, "root"), connect(port, "eve")
     tess = connect(port, "tess")
     for each in (eve, tess):
-        assert "marker" not in try_to(each, f"SELECT * FROM information_schema.{table}")
+        assert "cloak" not in try_to(each, f"SELECT * FROM information_schema.{table}")
         assert "Error" not in try_to(each, f"SELECT * FROM information_schema.{table}")
     if table in ("tables", "columns", "processlist", "schema_privileges", "partitions"):
-        assert "marker" in try_to(root, f"SELECT * FROM information_schema.{table}")
+        assert "cloak" in try_to(root, f"SELECT * FROM information_schema.{table}")
 
 
 @pytest.mark.parametrize("function", sorted(_FUNCTIONS))
@@ -248,7 +248,7 @@ def test_no_table_function_tells_a_hidden_name(port: int, function: str) -> None
     eve = connect(port, "eve")
     rest = {"table_changes": "0", "key_history": "7"}[function]
     answers = [
-        learnt(try_to(eve, f"SELECT * FROM {function}('{database}.marker_t', {rest})"), database)
+        learnt(try_to(eve, f"SELECT * FROM {function}('{database}.cloak_t', {rest})"), database)
         for database in ("secret", "absent")
     ]
     assert answers[0] == answers[1]
@@ -263,21 +263,21 @@ def test_the_field_list_needs_select(port: int) -> None:
         for database in ("secret", "absent"):
             send_packet(client, b"\2" + database.encode())
             assert b"Unknown database" in read_packet(client)
-        send_packet(client, b"\4marker_t\0%")
+        send_packet(client, b"\4cloak_t\0%")
         assert b"No database selected" in read_packet(client)
 
 
 VIEWS = [
-    "SHOW CREATE TABLE {db}.marker_v",
-    "SHOW CREATE VIEW {db}.marker_v",
-    "SELECT * FROM {db}.marker_v",
-    "DROP VIEW {db}.marker_v",
-    "ALTER VIEW {db}.marker_v AS SELECT 1 AS x",
-    "ALTER TABLE {db}.own_t REPLACE WITH TABLE marker_t",
-    "ALTER TABLE {db}.own_t RENAME marker_t",
-    "ALTER TABLE {db}.own_t RENAME marker_v",
-    "SHOW LOAD FROM {db} WHERE LABEL = 'marker_b'",
-    "CANCEL LOAD FROM {db} WHERE LABEL = 'marker_b'",
+    "SHOW CREATE TABLE {db}.cloak_v",
+    "SHOW CREATE VIEW {db}.cloak_v",
+    "SELECT * FROM {db}.cloak_v",
+    "DROP VIEW {db}.cloak_v",
+    "ALTER VIEW {db}.cloak_v AS SELECT 1 AS x",
+    "ALTER TABLE {db}.own_t REPLACE WITH TABLE cloak_t",
+    "ALTER TABLE {db}.own_t RENAME cloak_t",
+    "ALTER TABLE {db}.own_t RENAME cloak_v",
+    "SHOW LOAD FROM {db} WHERE LABEL = 'cloak_b'",
+    "CANCEL LOAD FROM {db} WHERE LABEL = 'cloak_b'",
 ]
 
 
@@ -286,14 +286,14 @@ VIEWS = [
 def test_a_hidden_table_reads_as_one_that_does_not_exist(port: int, text: str) -> None:
     """Tables, views, loads and jobs of a database in which the user may see another table."""
     answers = []
-    for name in ("marker_", "absent_"):
+    for name in ("cloak_", "absent_"):
         tess = connect(port, "tess")
-        asked = text.format(db="part").replace("marker_", name)
-        answers.append(re.sub(r"\d+", "0", try_to(tess, asked)).replace("absent_", "marker_"))
+        asked = text.format(db="part").replace("cloak_", name)
+        answers.append(re.sub(r"\d+", "0", try_to(tess, asked)).replace("absent_", "cloak_"))
         tess.close()
     assert answers[0] == answers[1]
     asked_for = "Error" in answers[0] or "Tables_in" in answers[0]
-    assert asked_for or "marker" not in answers[0], answers[0]
+    assert asked_for or "cloak" not in answers[0], answers[0]
 
 
 def test_a_table_that_may_be_seen_is_shown_with_its_loads_and_jobs(port: int) -> None:
@@ -313,11 +313,11 @@ def test_a_table_that_may_be_seen_is_shown_with_its_loads_and_jobs(port: int) ->
     for text, found in shown.items():
         answer = try_to(tess, text)
         assert found in answer, text
-        assert "marker" not in answer, text
+        assert "cloak" not in answer, text
     ask(tess, "USE part")
     ask(tess, "PAUSE ALL ROUTINE LOAD")
     assert "'PAUSED'" in try_to(tess, "SHOW ROUTINE LOAD FOR part.own_j")
-    assert "PAUSED" not in try_to(connect(port, "root"), "SHOW ROUTINE LOAD FOR part.marker_j")
+    assert "PAUSED" not in try_to(connect(port, "root"), "SHOW ROUTINE LOAD FOR part.cloak_j")
 
 
 ROUTES = [
@@ -401,17 +401,15 @@ def test_no_route_tells_a_hidden_name(
     """/metrics told the names of databases and jobs to anybody."""
     answers = []
     for database in ("secret", "absent"):
-        full = path.replace("{}", database, 1).replace("{}", "marker_t")
-        headers = {"label": "marker_s", "sql": f"INSERT INTO {database}.marker_t SELECT * FROM http_stream()",
+        full = path.replace("{}", database, 1).replace("{}", "cloak_t")
+        headers = {"label": "cloak_s", "sql": f"INSERT INTO {database}.cloak_t SELECT * FROM http_stream()",
                    "txn_operation": "commit", "txn_id": "1"}  # fmt: skip
-        answer = http.request(
-            method, f"{full}?label=marker_s&file=marker&redirected=1", b"1\n", headers, user
-        )
-        asked_for = re.compile("marker_s|'marker'|'marker_t'")
+        answer = http.request(method, f"{full}?label=cloak_s&file=cloak&redirected=1", b"1\n", headers, user)
+        asked_for = re.compile("cloak_s|'cloak'|'cloak_t'")
         answers.append(learnt(asked_for.sub("", answer.body.decode()), database))
     if path != "/metrics":
         assert answers[0] == answers[1]
-    assert "marker" not in answers[0]
+    assert "cloak" not in answers[0]
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -419,18 +417,18 @@ def test_no_route_tells_a_hidden_table_or_ends_its_load(
     port: int, http: Client, method: str, path: str
 ) -> None:
     answers = []
-    for name in ("marker_", "absent_"):
+    for name in ("cloak_", "absent_"):
         full = path.replace("{}", "part", 1).replace("{}", f"{name}t")
         label = f"{name}p" if "2pc" in path else f"{name}s"
         headers = {"label": label, "sql": f"INSERT INTO part.{name}t SELECT * FROM http_stream()",
                    "txn_operation": "commit"}  # fmt: skip
         answer = http.request(
-            method, f"{full}?label={label}&file=marker&redirected=1", b"1\n", headers, "tess:"
+            method, f"{full}?label={label}&file=cloak&redirected=1", b"1\n", headers, "tess:"
         )
         answers.append(re.sub(r"\d+", "0", answer.body.decode().replace(label, "").replace(f"{name}t", "")))
     if path != "/metrics":
         assert answers[0] == answers[1]
-    assert "marker" not in answers[0].replace("'marker'", "")
+    assert "cloak" not in answers[0].replace("'cloak'", "")
 
 
 def test_a_grant_on_a_table_is_enough_for_its_loads(port: int, http: Client) -> None:
@@ -441,7 +439,7 @@ def test_a_grant_on_a_table_is_enough_for_its_loads(port: int, http: Client) -> 
     assert json.loads(answer.body)["status"] == "Success"
     metrics = http.request("GET", "/metrics", user="tess:").body
     assert b"own_j" in metrics
-    assert b"marker_j" not in metrics
+    assert b"cloak_j" not in metrics
 
 
 def test_every_route_is_tried(store: Store) -> None:
@@ -450,11 +448,11 @@ def test_every_route_is_tried(store: Store) -> None:
 
 
 def test_metrics_tell_jobs_to_users_that_see_their_database(port: int, http: Client) -> None:
-    assert b"marker_j" in http.request("GET", "/metrics").body
+    assert b"cloak_j" in http.request("GET", "/metrics").body
     assert http.request("GET", "/metrics", user="eve:wrong").status == 401
 
 
 def test_load_states_are_in_json(port: int, http: Client) -> None:
     """For root, so that the answers above are no accident of the requests."""
-    found = json.loads(http.request("GET", "/api/secret/_load_info?label=marker_s").body)
+    found = json.loads(http.request("GET", "/api/secret/_load_info?label=cloak_s").body)
     assert found["jobInfo"]["state"] == "FINISHED"
