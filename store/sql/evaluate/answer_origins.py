@@ -1,6 +1,7 @@
 """Where the columns of an answer come from: table, column, and whether it is a part of the key.
 
-MySQL's clients are told. Drivers name the columns of a join by it, and editors find the row that they change.
+The MySQL server sends these origins with an answer. By them drivers name the columns of a join, and editors
+find the row that they change.
 """
 
 from __future__ import annotations

@@ -220,7 +220,8 @@ def _settle_target(tree: exp.Delete) -> None:
         tree.set("this", target := named[0])
     tree.set("tables", None)
     using = tree.args.get("using") or []
-    if not named and any(_is_named(node, target) for node in _joined(using)):
+    is_table = isinstance(target, exp.Table)
+    if not named and is_table and any(_is_named(node, target) for node in _joined(using)):
         named = _joined([target])
         tree.set("this", using[0])
         tree.set("using", using[1:] or None)

@@ -189,6 +189,7 @@ class TestDeleteWithJoins:
             ("DELETE FROM db.t USING other.t WHERE v = 10", "'t' names two tables of the query"),
             ("DELETE t FROM s JOIN t ON t.k = s.k ANTI JOIN r ON r.k = t.k", "takes inner joins with ON"),
             ("DELETE t FROM t, s", "delete all rows is forbidden"),
+            ("DELETE FROM (SELECT 1) USING t WHERE t.k = 1", "should be an olapTable"),
             ("DELETE t FROM t", "delete all rows is forbidden"),
             ("DELETE t FROM t JOIN s ON t.k = s.k LIMIT 1", "on one table also ORDER BY and LIMIT"),
         ],
